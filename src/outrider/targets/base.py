@@ -1,0 +1,82 @@
+"""What the engine asks of a target: prefill, score, commit, free. Nothing here knows that drafters exist.
+
+The cache rows belong to the target and are named by small integers that the engine hands out (0 .. max_rows-1).
+A row's length is the number of committed tokens that its cache holds (invariant I1: all but the newest).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import torch
+
+from outrider.types import Outcome, Packed, Scored
+
+Exactness = Literal["bitwise", "near-tie"]
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """Facts about a target that never change after loading.
+
+    vocab_size: ids 0 .. vocab_size-1 are real tokens; logits have exactly that many columns (padding rows are cut off).
+    max_length: most tokens (prompt and output) a row can hold. exact: "bitwise" if a row's result provably does not
+    depend on its neighbours in the pass (tested at load), else "near-tie", with the reason in exact_reason.
+    generation_defaults: what the model's generation_config sets, under SamplingParams names.
+    """
+
+    name: str
+    vocab_size: int
+    max_length: int
+    max_rows: int
+    eos_token_ids: tuple[int, ...] = ()
+    device: torch.device = torch.device("cpu")
+    dtype: torch.dtype = torch.float32
+    exact: Exactness = "bitwise"
+    exact_reason: str = ""
+    generation_defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Tokenizer(Protocol):
+    """The little that the engine needs of a tokenizer."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]: ...
+
+
+class Target(Protocol):
+    """The model whose words are wanted."""
+
+    @property
+    def info(self) -> TargetInfo: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer | None: ...
+
+    def prefill(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
+        """Append tokens[i] to the cache of rows[i]; a row not seen before, or freed, starts empty."""
+        ...
+
+    def score(
+        self, packed: Packed, want: torch.Tensor | None = None, hidden_layers: Sequence[int] = ()
+    ) -> Scored:
+        """Logits after each wanted node (None: all nodes, in order), each node seeing the row's cache and its own path.
+
+        Commits nothing: scoring again, or committing a part, starts from the same cache.
+        """
+        ...
+
+    def commit(self, outcomes: Mapping[int, Outcome]) -> None:
+        """Keep each row's path of the last score in the cache; all its other nodes, and rows not named, are dropped."""
+        ...
+
+    def length(self, row: int) -> int:
+        """Committed tokens in the row's cache; 0 for a row that is free."""
+        ...
+
+    def free(self, rows: Sequence[int]) -> None:
+        """Forget these rows. Freeing a free row is fine."""
+        ...
