@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from outrider.sampling.noise import Noise
+from outrider.sampling.noise import Noise, Stream
 from outrider.sampling.params import SamplingParams
 from outrider.targets.base import TargetInfo, Tokenizer
 from outrider.types import DraftTree, Outcome, Plan, Scored
@@ -19,8 +19,8 @@ class DraftContext:
     """All that a drafter may know of a row when it proposes.
 
     tokens: every committed token, prompt first; the last is the root. Do not change it.
-    noise: draw sampled tokens with this and nothing else. It is the target's own noise under the `identical` rule
-    (which makes draft and target agree more often) and private otherwise.
+    noise, stream: draw sampled tokens with these and nothing else. Under the `identical` rule they are the target's own
+    (which makes draft and target agree more often), private otherwise.
     want_probs: the rule needs draft_probs if tokens are drawn.
     """
 
@@ -29,6 +29,7 @@ class DraftContext:
     num_prompt: int
     params: SamplingParams
     noise: Noise
+    stream: Stream
     plan: Plan
     want_probs: bool
 
@@ -49,6 +50,7 @@ class Drafter:
     """Base of all drafters: stateless until a subclass keeps something."""
 
     name: ClassVar[str]
+    preferred_depth: ClassVar[int] = 5  # of a fixed policy that is not told otherwise
 
     def bind(self, target: TargetView) -> None:
         """Called once before use, with what is known of the target; raise PairingError if it does not fit."""

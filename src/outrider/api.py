@@ -1,0 +1,68 @@
+"""`load`: from names to a ready engine."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from outrider.acceptance.base import Rule
+from outrider.drafters.base import Drafter
+from outrider.drafters.registry import available_drafters, make_drafter
+from outrider.engine.engine import Engine
+from outrider.errors import OptionError
+from outrider.models import is_model
+from outrider.policy.base import Policy
+from outrider.targets.base import Exactness, Target
+
+
+def load(
+    target: str | Target,
+    drafter: str | Drafter | Mapping[str, Drafter] | None = None,
+    *,
+    rule: str | Rule = "identical",
+    dtype: torch.dtype | str | None = None,
+    device: str = "cpu",
+    max_rows: int = 8,
+    max_length: int | None = None,
+    exact: Exactness | None = None,
+    policy: Policy | None = None,
+    **drafter_options: Any,
+) -> Engine:
+    """An engine for a model by name, hub id, folder or .gguf file, and a drafter by name, spec or object.
+
+    drafter: a drafter's name or spec ("lookup", "lookup:max_ngram=4"), or simply another model ("qwen-0.5b"), which
+    then drafts. drafter_options go to the drafter. dtype: default the checkpoint's. max_length: default the model's
+    limit, at most 4,096. exact: "bitwise" insists on bit-identical passes; default: what a test at load confirms.
+    Raises ModelError, PairingError, UnsupportedError, OptionError.
+    """
+    loaded = _load_target(target, dtype, device, max_rows, max_length, exact)
+    return Engine(loaded, resolve_drafter(drafter, **drafter_options), rule=rule, policy=policy)
+
+
+def resolve_drafter(
+    drafter: str | Drafter | Mapping[str, Drafter] | None, **options: Any
+) -> Drafter | Mapping[str, Drafter] | None:
+    """A drafter object from what `load` takes; a string that names no drafter but a model becomes a `model` drafter."""
+    if not isinstance(drafter, str):
+        if options:
+            raise OptionError(f"unknown option {next(iter(options))!r}: options need a drafter given by name")
+        return drafter
+    name = drafter.partition(":")[0]
+    if name not in available_drafters() and is_model(drafter):
+        return make_drafter("model", model=drafter, **options)
+    return make_drafter(drafter, **options)
+
+
+def _load_target(
+    target: str | Target,
+    dtype: torch.dtype | str | None,
+    device: str,
+    max_rows: int,
+    max_length: int | None,
+    exact: Exactness | None,
+) -> Target:
+    if not isinstance(target, str):
+        return target
+    from outrider.targets.hf.loader import load_target  # slow import: transformers
+
+    return load_target(target, dtype=dtype, device=device, max_rows=max_rows, max_length=max_length, exact=exact)

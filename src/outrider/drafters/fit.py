@@ -1,0 +1,55 @@
+"""Makes a proposal fit its plan and the vocabulary, so that no drafter can harm a round.
+
+Cut off are: nodes deeper than the plan, nodes beyond max_nodes, siblings that repeat a token, and ids that the target
+does not know, each with all that follows it. Nothing else is changed. Cutting by depth or by number depends only on
+what was drawn before, so drawn trees keep their law; a drawn tree with a repeated or unknown id broke its contract.
+"""
+
+from outrider.drafters.base import DraftContext
+from outrider.errors import DrafterError
+from outrider.types import DraftTree
+
+
+def fit(tree: object, context: DraftContext, vocab_size: int) -> DraftTree:
+    """The largest part of `tree` that is allowed. Raises DrafterError where the tree is malformed."""
+    if not isinstance(tree, DraftTree):
+        raise DrafterError(f"a drafter returned {type(tree).__name__}; expected a DraftTree")
+    _check(tree, context)
+    kept = _allowed(tree, context, vocab_size)
+    return tree if len(kept) == len(tree.tokens) else _subtree(tree, kept)
+
+
+def _check(tree: DraftTree, context: DraftContext) -> None:
+    num_nodes = len(tree.tokens)
+    if not num_nodes or tree.tokens[0] != context.root or tree.parents[0] != -1:
+        raise DrafterError(f"a draft tree must begin with the root token {context.root} and parent -1")
+    if len(tree.parents) != num_nodes or any(not 0 <= p < i for i, p in enumerate(tree.parents) if i):
+        raise DrafterError(f"a draft tree needs 0 <= parents[i] < i for each node but the root; got {tree.parents}")
+    if tree.draft_probs is not None and tree.draft_probs.shape[0] < num_nodes:
+        raise DrafterError(f"draft_probs has {tree.draft_probs.shape[0]} rows for {num_nodes} nodes")
+
+
+def _allowed(tree: DraftTree, context: DraftContext, vocab_size: int) -> list[int]:
+    kept, alive, seen = [0], {0}, set[tuple[int, int]]()
+    for node in range(1, len(tree.tokens)):
+        parent, token = tree.parents[node], tree.tokens[node]
+        if parent not in alive or tree.depths[node] > context.plan.max_depth or len(kept) > context.plan.max_nodes:
+            continue
+        if not 0 <= token < vocab_size or (parent, token) in seen:
+            if tree.draft_probs is not None:
+                raise DrafterError(f"a drawn sibling repeats or is no token: {token} (vocabulary {vocab_size})")
+            continue
+        seen.add((parent, token))
+        alive.add(node)
+        kept.append(node)
+    return kept
+
+
+def _subtree(tree: DraftTree, kept: list[int]) -> DraftTree:
+    place = {old: new for new, old in enumerate(kept)}
+    return DraftTree(
+        tokens=tuple(tree.tokens[i] for i in kept),
+        parents=tuple(place.get(tree.parents[i], -1) for i in kept),
+        draft_probs=None if tree.draft_probs is None else tree.draft_probs[kept],
+        confidence=None if tree.confidence is None else tuple(tree.confidence[i] for i in kept),
+    )

@@ -1,0 +1,1 @@
+"""Requests, rows and rounds."""

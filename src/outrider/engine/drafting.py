@@ -1,0 +1,81 @@
+"""Asks the drafters of a round for trees, keeps their state in step with the rows, and contains their faults."""
+
+from collections.abc import Mapping, Sequence
+
+from outrider.drafters.base import Drafter
+from outrider.drafters.fit import fit
+from outrider.engine.row import Row
+from outrider.errors import DrafterError, OptionError, did_you_mean
+from outrider.types import DraftTree, Outcome, Plan, Scored
+
+
+class Drafting:
+    """The engine's drafters by name. A row's drafter begins when it is first planned and ends with the row."""
+
+    def __init__(self, drafters: Mapping[str, Drafter], vocab_size: int) -> None:
+        self.drafters = dict(drafters)
+        self._vocab_size = vocab_size
+
+    def check(self, name: str) -> None:
+        """OptionError if the engine holds no drafter of that name."""
+        if name not in self.drafters:
+            raise OptionError(f"this engine has no drafter {name!r}{did_you_mean(name, self.drafters)}")
+
+    def propose(self, rows: Sequence[Row], plans: Sequence[Plan]) -> list[DraftTree | DrafterError]:
+        """A fitting tree for every row, or the error of its drafter. Rows with depth 0 get their root alone."""
+        answers: list[DraftTree | DrafterError] = [DraftTree.root(row.tokens[-1]) for row in rows]
+        for name in {plan.drafter for plan in plans if plan.max_depth > 0}:
+            places = [i for i, plan in enumerate(plans) if plan.drafter == name and plan.max_depth > 0]
+            trees = self._ask(name, [rows[i] for i in places], [plans[i] for i in places])
+            for place, tree in zip(places, trees, strict=True):
+                answers[place] = tree
+        return answers
+
+    def _ask(self, name: str, rows: list[Row], plans: list[Plan]) -> list[DraftTree | DrafterError]:
+        try:
+            return list(self._ask_together(name, rows, plans))
+        except Exception as error:
+            if len(rows) == 1:
+                return [_as_drafter_error(name, error)]
+            return [self._ask_alone(name, row, plan) for row, plan in zip(rows, plans, strict=True)]
+
+    def _ask_together(self, name: str, rows: list[Row], plans: list[Plan]) -> list[DraftTree]:
+        drafter = self.drafters[name]
+        for row in rows:
+            if name not in row.drafters:
+                row.drafters.add(name)
+                drafter.begin(row.id, row.tokens[: row.num_prompt])
+        contexts = [row.context(plan) for row, plan in zip(rows, plans, strict=True)]
+        trees = drafter.propose(contexts)
+        if len(trees) != len(contexts):
+            raise DrafterError(f"{len(trees)} trees for {len(contexts)} rows")
+        return [fit(tree, context, self._vocab_size) for tree, context in zip(trees, contexts, strict=True)]
+
+    def _ask_alone(self, name: str, row: Row, plan: Plan) -> DraftTree | DrafterError:
+        """After a fault in a batch: this row afresh, so that only the row at fault pays."""
+        self.drafters[name].end(row.id)
+        row.drafters.discard(name)
+        return self._ask(name, [row], [plan])[0]
+
+    def observe(
+        self, row: Row, tree: DraftTree, outcome: Outcome, scored: Scored, nodes: range
+    ) -> DrafterError | None:
+        """Tell the row's drafters what became of its tree; returns the error of one that raised."""
+        for name in row.drafters:
+            try:
+                self.drafters[name].observe(row.id, tree, outcome, scored, nodes)
+            except Exception as error:
+                return _as_drafter_error(name, error)
+        return None
+
+    def end(self, row: Row) -> None:
+        """The row is over: its drafters forget it."""
+        for name in row.drafters:
+            self.drafters[name].end(row.id)
+        row.drafters.clear()
+
+
+def _as_drafter_error(name: str, error: Exception) -> DrafterError:
+    wrapped = DrafterError(f"drafter {name!r} failed: {error or type(error).__name__}")
+    wrapped.__cause__ = error
+    return wrapped

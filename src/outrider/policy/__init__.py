@@ -1,0 +1,1 @@
+"""What decides how much to speculate. base.py is the interface."""

@@ -1,0 +1,40 @@
+"""The same drafter, depth and size in every round."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outrider.errors import OptionError
+from outrider.policy.base import PlanView
+from outrider.types import Plan, RoundStats
+
+
+@dataclass(frozen=True)
+class FixedPolicy:
+    """Always `drafter`, `max_depth` deep, with at most `max_nodes` drafted nodes (default: as many as the depth).
+
+    A request's own max_depth and drafter win over the policy's.
+    """
+
+    drafter: str
+    max_depth: int
+    max_nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("max_depth", "max_nodes"):
+            value = getattr(self, option)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise OptionError(f"{option} is {value!r}; it must be a whole number of at least 0")
+
+    def plan(self, views: Sequence[PlanView]) -> list[Plan]:
+        return [self._plan_row(view) for view in views]
+
+    def _plan_row(self, view: PlanView) -> Plan:
+        depth = self.max_depth if view.wanted_depth is None else view.wanted_depth
+        nodes = max(depth, self.max_nodes or 0)
+        return Plan(view.wanted_drafter or self.drafter, depth, nodes, f"fixed at {depth}")
+
+    def observe(self, stats: RoundStats) -> None:
+        """Nothing to learn."""
+
+    def end(self, row: int) -> None:
+        """Nothing to forget."""

@@ -1,0 +1,1 @@
+"""Models whose words are wanted. base.py is the interface."""
