@@ -24,18 +24,19 @@ class DraftTree:
     draft_probs[n] is the law from which the children of node n were drawn, in node order, without replacement;
     None where children were chosen, not drawn (their law is then a point mass). confidence[n] is the drafter's
     own estimate of the chance that node n is kept given that its parent is (the root's is 1); it never
-    influences acceptance.
+    influences acceptance. note: why the proposal is short or absent, if the user should know.
     """
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     draft_probs: Float[Tensor, "n V"] | None = None
     confidence: tuple[float, ...] | None = None
+    note: str = ""
 
     @classmethod
-    def root(cls, token: int) -> "DraftTree":
+    def root(cls, token: int, note: str = "") -> "DraftTree":
         """The tree of one node: plain decoding."""
-        return cls((token,), (-1,))
+        return cls((token,), (-1,), note=note)
 
     @classmethod
     def chain(

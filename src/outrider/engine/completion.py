@@ -128,6 +128,6 @@ class Tally:
             accepted_per_position=tuple(count / self.rounds for count in self.kept_at),
             recomputed=self.recomputed,
             seconds=self.seconds,
-            off_reason=None if self.drafters else off_reason or "the drafter proposed nothing",
+            off_reason=None if self.drafters else off_reason or "; ".join(self.warnings) or "nothing was proposed",
             warnings=tuple(self.warnings),
         )

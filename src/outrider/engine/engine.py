@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from outrider.acceptance.base import Rule, make_rule
+from outrider.acceptance import Rule, make_rule
 from outrider.drafters.base import Drafter, TargetView
 from outrider.drafters.none import NoDrafter
 from outrider.engine.completion import Completion, TokenEvent

@@ -167,6 +167,8 @@ class Row:
             context_length=len(self.tokens),
         )
         self.tally.add(figures)
+        if tree.note and tree.note not in self.tally.warnings:
+            self.tally.warnings.append(tree.note)
         return figures
 
     def finish(self, reason: FinishReason, error: Exception | None = None) -> None:

@@ -38,7 +38,14 @@ class TargetInfo:
 
 
 class Tokenizer(Protocol):
-    """The little that the engine needs of a tokenizer."""
+    """The little that Outrider needs of a tokenizer."""
+
+    @property
+    def name(self) -> str: ...
+
+    def vocabulary(self) -> Mapping[str, int]:
+        """Every token's text, as the vocabulary writes it, and its id."""
+        ...
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
@@ -71,6 +78,10 @@ class Target(Protocol):
 
     def commit(self, outcomes: Mapping[int, Outcome]) -> None:
         """Keep each row's path of the last score in the cache; all its other nodes, and rows not named, are dropped."""
+        ...
+
+    def truncate(self, row: int, length: int) -> None:
+        """Drop the newest entries of the row's cache beyond `length`; a shorter cache stays as it is."""
         ...
 
     def length(self, row: int) -> int:

@@ -73,6 +73,9 @@ class FunctionTarget:
             self._rows.setdefault(row, []).extend(tokens[start + node] for node in outcome.path)
         self._scored = None
 
+    def truncate(self, row: int, length: int) -> None:
+        del self._rows.get(row, [])[length:]
+
     def length(self, row: int) -> int:
         return len(self._rows.get(row, ()))
 
