@@ -230,7 +230,7 @@ class Engine:
         for index, (row, tree) in enumerate(zip(rows, trees, strict=True)):
             nodes = slice(packed.starts[index], packed.starts[index + 1])
             try:
-                laws = row.laws(scored.logits[nodes], tree, best[nodes] if best else None)
+                laws = row.laws(scored.logits[nodes], tree, _all_sound(best[nodes]))
                 taken.append(row.take(tree, row.rule(tree, laws, row.noise), laws))
             except Exception as error:
                 row.finish("error", error)
@@ -340,9 +340,14 @@ def _without_failed(
     return [k[0] for k in kept], [k[1] for k in kept], [k[2] for k in kept]
 
 
-def _argmax(rows: list[Row], scored: Scored) -> list[int] | None:
-    """Every node's best raw token, if a row can use it; -1 where the logits hold NaN."""
-    if not any(row.params.plain_greedy for row in rows):
-        return None
+def _argmax(rows: list[Row], scored: Scored) -> list[int]:
+    """Every node's likeliest raw token, if a row can use it; -1 where the logits are not sound."""
+    if not any(row.params.greedy and not row.params.shapes_logits for row in rows):
+        return []
     best = scored.logits.max(-1)
-    return torch.where(best.values.isnan(), -1, best.indices).tolist()
+    return torch.where(best.values > float("-inf"), best.indices, -1).tolist()
+
+
+def _all_sound(best: list[int]) -> list[int] | None:
+    """The fast path's ids; None sends a row with unsound logits the slow way, which reports them."""
+    return best if best and min(best) >= 0 else None
