@@ -126,7 +126,7 @@ class Row:
         finish: FinishReason | None = None
         match: str | int | None = None
         for node, token, origin in _committed(tree, outcome):
-            text = checker.push(stream.push(token)) if stream else ""
+            text = checker.push(stream.push(token), stream.pending) if stream else ""
             finish, match = self._stop(token, len(events) + 1, checker)
             if finish and stream and not checker.matched:
                 text += checker.push(stream.flush())
