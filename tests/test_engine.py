@@ -271,8 +271,12 @@ def test_what_cannot_be_exact_is_refused() -> None:
 
 def test_per_request_rule_and_drafter() -> None:
     engine = Engine(target(), {"lookup": LookupDrafter(), "model": ModelDrafter(target())})
-    requests = [Request([1, 2, 1, 2], SamplingParams(max_new_tokens=30), drafter=d) for d in ("none", "lookup", "model")]
-    found = engine.generate_batch([*requests, Request([1, 2, 1, 2], SamplingParams(max_new_tokens=30), rule="rejection")])
+    requests = [
+        Request([1, 2, 1, 2], SamplingParams(max_new_tokens=30), drafter=d) for d in ("none", "lookup", "model")
+    ]
+    found = engine.generate_batch(
+        [*requests, Request([1, 2, 1, 2], SamplingParams(max_new_tokens=30), rule="rejection")]
+    )
     assert [c.stats.method for c in found] == ["plain", "lookup", "model", "lookup"]
     assert [c.stats.rule for c in found] == ["identical"] * 3 + ["rejection"]
     assert len({c.token_ids for c in found}) == 1

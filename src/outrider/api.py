@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from outrider.acceptance.base import Rule
+from outrider.acceptance import Rule, make_rule
 from outrider.drafters.base import Drafter
 from outrider.drafters.registry import available_drafters, make_drafter
 from outrider.engine.engine import Engine
@@ -35,8 +35,10 @@ def load(
     limit, at most 4,096. exact: "bitwise" insists on bit-identical passes; default: what a test at load confirms.
     Raises ModelError, PairingError, UnsupportedError, OptionError.
     """
-    loaded = _load_target(target, dtype, device, max_rows, max_length, exact)
-    return Engine(loaded, resolve_drafter(drafter, **drafter_options), rule=rule, policy=policy)
+    chosen = resolve_drafter(drafter, **drafter_options)
+    keeps = make_rule(rule)
+    loaded = _load_target(target, dtype, device, max_rows, max_length, exact)  # slow, so names are checked first
+    return Engine(loaded, chosen, rule=keeps, policy=policy)
 
 
 def resolve_drafter(

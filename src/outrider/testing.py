@@ -1,8 +1,8 @@
 """Targets and drafters made of plain functions, for tests and for understanding: no model, no download.
 
-    target = FunctionTarget(lambda tokens: [0.0, 1.0, 2.0], vocab_size=3)
-    drafter = FunctionDrafter(lambda tokens, max_depth: [2] * max_depth)
-    Engine(target, drafter).generate([0], max_new_tokens=4).token_ids == (2, 2, 2, 2)
+target = FunctionTarget(lambda tokens: [0.0, 1.0, 2.0], vocab_size=3)
+drafter = FunctionDrafter(lambda tokens, max_depth: [2] * max_depth)
+Engine(target, drafter).generate([0], max_new_tokens=4).token_ids == (2, 2, 2, 2)
 """
 
 from collections.abc import Callable, Sequence

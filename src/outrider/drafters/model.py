@@ -172,5 +172,3 @@ def _fit(logits: Tensor, vocab_size: int) -> Tensor:
     """Draft logits over the target's ids: extra ids cut off, missing ones impossible."""
     missing = vocab_size - logits.shape[-1]
     return torch.nn.functional.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[:vocab_size]
-
-

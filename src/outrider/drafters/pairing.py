@@ -8,7 +8,7 @@ WAY_OUT = "choose a draft model of the target's family, or drafter 'lookup', whi
 
 
 def check_same_vocabulary(target: TargetView, info: TargetInfo, tokenizer: Tokenizer | None) -> None:
-    """PairingError unless every id that both models know is the same token. Padding rows and extra ids do not matter."""
+    """PairingError unless every id that both models know is the same token; padding and extra ids do not matter."""
     if target.tokenizer is None or tokenizer is None:
         if target.info.vocab_size != info.vocab_size:
             raise PairingError(
@@ -21,7 +21,7 @@ def check_same_vocabulary(target: TargetView, info: TargetInfo, tokenizer: Token
     for token_id in sorted(wanted.keys() & given.keys()):
         if wanted[token_id] != given[token_id]:
             raise PairingError(
-                f"the draft model {info.name} uses tokenizer {tokenizer.name} with {info.vocab_size} tokens, the target "
-                f"{target.info.name} uses {target.tokenizer.name} with {target.info.vocab_size}; the first difference is "
-                f"id {token_id}: {given[token_id]!r} against {wanted[token_id]!r}; {WAY_OUT}"
+                f"the draft model {info.name} uses tokenizer {tokenizer.name} with {info.vocab_size} tokens, the "
+                f"target {target.info.name} uses {target.tokenizer.name} with {target.info.vocab_size}; the first "
+                f"difference is id {token_id}: {given[token_id]!r} against {wanted[token_id]!r}; {WAY_OUT}"
             )

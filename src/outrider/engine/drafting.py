@@ -57,9 +57,7 @@ class Drafting:
         row.drafters.discard(name)
         return self._ask(name, [row], [plan])[0]
 
-    def observe(
-        self, row: Row, tree: DraftTree, outcome: Outcome, scored: Scored, nodes: range
-    ) -> DrafterError | None:
+    def observe(self, row: Row, tree: DraftTree, outcome: Outcome, scored: Scored, nodes: range) -> DrafterError | None:
         """Tell the row's drafters what became of its tree; returns the error of one that raised."""
         for name in row.drafters:
             try:

@@ -147,7 +147,7 @@ class Engine:
         return handle.completion
 
     def generate_batch(self, prompts: Sequence[Prompt | Request], **sampling: Any) -> list[Completion]:
-        """The completions of several prompts, in order. A request at fault has finish_reason "error", the rest go on."""
+        """The completions of several prompts, in order; one at fault has finish_reason "error", the rest go on."""
         handles = [self.submit(prompt, **sampling) for prompt in prompts]
         self._run(handles)
         return [handle.completion for handle in handles]
@@ -221,9 +221,7 @@ class Engine:
         plans = self.policy.plan(views)
         return [_within(plan, view.room) for plan, view in zip(plans, views, strict=True)]
 
-    def _accept(
-        self, rows: list[Row], trees: list[DraftTree], packed: Packed, scored: Scored
-    ) -> list[Taken | None]:
+    def _accept(self, rows: list[Row], trees: list[DraftTree], packed: Packed, scored: Scored) -> list[Taken | None]:
         """What each row takes; None for a row whose own processor, rule or logits failed it."""
         best = _argmax(rows, scored)
         taken: list[Taken | None] = []

@@ -13,7 +13,7 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """One generation: a prompt (text, token ids, or chat messages), its settings, and its own drafter or rule if any."""
+    """One generation: a prompt (text, token ids, or chat messages), its settings, its own drafter or rule if any."""
 
     prompt: Prompt
     params: SamplingParams = field(default_factory=SamplingParams)
@@ -22,12 +22,12 @@ class Request:
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer | None, info: TargetInfo) -> list[int]:
-    """The prompt's token ids, checked. Raises PromptError if it is empty, too long, or holds ids unknown to the target."""
+    """The prompt's token ids. Raises PromptError if it is empty, too long, or holds ids unknown to the target."""
     token_ids = _token_ids(prompt, tokenizer)
     if not token_ids:
         raise PromptError("the prompt is empty; give at least one token")
     for token in token_ids:
-        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < info.vocab_size:
+        if not _is_id(token, info.vocab_size):
             raise PromptError(f"the prompt holds {token!r}; token ids of {info.name} are 0 to {info.vocab_size - 1}")
     if len(token_ids) >= info.max_length:
         raise PromptError(
@@ -37,18 +37,20 @@ def encode_prompt(prompt: Prompt, tokenizer: Tokenizer | None, info: TargetInfo)
     return token_ids
 
 
-def _token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
-    if not isinstance(prompt, str) and (not isinstance(prompt, Sequence) or isinstance(prompt, bytes)):
-        if hasattr(prompt, "tolist"):
-            return _token_ids(prompt.tolist(), tokenizer)
+def _is_id(token: object, vocab_size: int) -> bool:
+    return isinstance(token, int) and not isinstance(token, bool) and 0 <= token < vocab_size
+
+
+def _token_ids(prompt: object, tokenizer: Tokenizer | None) -> list[int]:
+    """The ids of a text, of chat messages, or given as such (a list, an array, a tensor)."""
+    tolist = getattr(prompt, "tolist", None)
+    items: Any = tolist() if callable(tolist) else prompt
+    if not isinstance(items, str | list | tuple):
         raise PromptError(f"a prompt is text, token ids or chat messages, not {type(prompt).__name__}")
-    if len(prompt) == 0:
+    if not items:
         return []
-    is_chat = not isinstance(prompt, str) and isinstance(prompt[0], Mapping)
-    if not isinstance(prompt, str) and not is_chat:
-        return list(prompt)  # pyright: ignore[reportReturnType]
+    if not isinstance(items, str) and not isinstance(items[0], Mapping):
+        return list(items)
     if tokenizer is None:
         raise PromptError("this target has no tokenizer; give token ids")
-    if isinstance(prompt, str):
-        return tokenizer.encode(prompt)
-    return tokenizer.encode_chat(prompt)  # pyright: ignore[reportArgumentType]
+    return tokenizer.encode(items) if isinstance(items, str) else tokenizer.encode_chat(items)

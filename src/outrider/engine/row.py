@@ -27,7 +27,7 @@ from outrider.types import DraftTree, Outcome, Plan, RowRound
 
 @dataclass(frozen=True)
 class Taken:
-    """What one row takes from one round, cut at the first stop: the cut outcome, its events, and the text state after."""
+    """What one row takes from one round, cut at the first stop: cut outcome, events, and the text state after."""
 
     outcome: Outcome
     events: tuple[TokenEvent, ...]
@@ -139,9 +139,7 @@ class Row:
                 break
         return Taken(_cut(tree, outcome, len(events)), tuple(events), finish, match, stream, checker)
 
-    def _stop(
-        self, token: int, num_new: int, checker: StopChecker
-    ) -> tuple[FinishReason | None, str | int | None]:
+    def _stop(self, token: int, num_new: int, checker: StopChecker) -> tuple[FinishReason | None, str | int | None]:
         if checker.matched:
             return "stop", checker.matched
         if token in self.end_token_ids:

@@ -1,12 +1,13 @@
 """A stopwatch that splits a step into phases."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Literal, get_args
 
 from outrider.types import PhaseSeconds
 
-PHASES = ("prefill", "draft", "score", "accept")
+Phase = Literal["prefill", "draft", "score", "accept"]
 
 
 class Stopwatch:
@@ -14,10 +15,10 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
-        self._spent = dict.fromkeys(PHASES, 0.0)
+        self._spent: dict[str, float] = dict.fromkeys(get_args(Phase), 0.0)
 
     @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
+    def __call__(self, phase: Phase) -> Generator[None]:
         start = time.perf_counter()
         try:
             yield

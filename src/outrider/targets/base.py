@@ -67,9 +67,7 @@ class Target(Protocol):
         """Append tokens[i] to the cache of rows[i]; a row not seen before, or freed, starts empty."""
         ...
 
-    def score(
-        self, packed: Packed, want: torch.Tensor | None = None, hidden_layers: Sequence[int] = ()
-    ) -> Scored:
+    def score(self, packed: Packed, want: torch.Tensor | None = None, hidden_layers: Sequence[int] = ()) -> Scored:
         """Logits after each wanted node (None: all nodes, in order), each node seeing the row's cache and its own path.
 
         Commits nothing: scoring again, or committing a part, starts from the same cache.
