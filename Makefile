@@ -1,0 +1,67 @@
+# Everything a person needs: `make demo` to see it, `make test` to trust it. No target needs another to have run.
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+# The first interpreter on the path that is new enough; override with `make PYTHON=/path/to/python ...`.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+
+.PHONY: help demo test test-slow check faults bench explain clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/runtime ## see a real model write the same text sooner
+	@$(BIN)/outrider demo $(ARGS)
+
+explain: $(VENV)/runtime ## one round, step by step, without any model
+	@$(BIN)/outrider explain $(ARGS)
+
+test: $(VENV)/dev ## the whole test suite (ARGS="-k name" narrows it)
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(VENV)/dev ## statistics in depth, large models, soak
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: $(VENV)/dev ## style, types, and the tests with warnings as errors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -W error $(ARGS)
+
+faults: $(VENV)/dev ## break the code on purpose; the suite must notice every time
+	@$(BIN)/python -m tests.faults $(ARGS)
+
+bench: $(VENV)/runtime ## speed against plain decoding and transformers, beside the equality check
+	@$(BIN)/outrider bench $(ARGS)
+
+clean: ## remove the virtual environment
+	rm -rf $(VENV)
+
+# The stamps hold the checksum of what was installed, so that an environment is renewed when the pins change, whatever
+# the files' dates, and costs nothing when they did not.
+RUNTIME_PINS := requirements.txt pyproject.toml
+DEV_PINS := requirements-dev.txt $(RUNTIME_PINS)
+
+.PHONY: $(VENV)/runtime $(VENV)/dev
+$(VENV)/runtime:
+	@$(call install,requirements.txt,$(RUNTIME_PINS),$@)
+$(VENV)/dev: $(VENV)/runtime
+	@$(call install,requirements-dev.txt,$(DEV_PINS),$@)
+
+# install(requirements file, files that matter, stamp)
+define install
+set -e; \
+sum="$$(cat $(2) | cksum) $$(pwd)"; \
+if [ -x $(BIN)/python ] && $(BIN)/python -c '' 2>/dev/null && [ "$$(cat $(3) 2>/dev/null)" = "$$sum" ]; then exit 0; fi; \
+if [ -z "$(PYTHON)" ]; then echo "Outrider needs Python 3.11 or newer; none was found on the path" >&2; exit 2; fi; \
+if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); fi; \
+echo "installing the pinned packages of $(1) (the first time takes some minutes)"; \
+$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(1); \
+$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .; \
+echo "$$sum" > $(3)
+endef

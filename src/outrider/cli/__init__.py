@@ -1,0 +1,1 @@
+"""The command line. main.py finds the commands: one file each, with a function `register(app)`."""

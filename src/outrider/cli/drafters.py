@@ -1,0 +1,27 @@
+"""`outrider drafters`"""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import typer
+
+from outrider.drafters.registry import available_drafters, drafter_class, options_of
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(drafters)
+
+
+def drafters() -> None:
+    """List the drafters and their options, as --drafter takes them: NAME or NAME:option=value,option=value."""
+    for name in available_drafters():
+        doc = inspect.cleandoc(drafter_class(name).__doc__ or "").split("\n")
+        print(f"{name:10}{doc[0]}")
+        for option, field in options_of(name).items():
+            print(f"{'':10}{option}{_default(field)}")
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    return " (required)" if required else f" = {field.default}"

@@ -1,0 +1,98 @@
+"""`outrider generate`: one prompt to text, with everything that a request and an engine can be told."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from outrider.api import load
+from outrider.cli.figures import method, summary, versus
+from outrider.cli.options import with_options
+from outrider.cli.play import Comparison, as_dict, compare, play
+from outrider.cli.quiet import quiet_loading
+from outrider.cli.terminal import legend, notes_console, show, text_console
+from outrider.engine.completion import Completion, TokenEvent
+from outrider.engine.engine import Engine
+from outrider.engine.request import Prompt
+from outrider.errors import OptionError, PromptError
+
+PromptText = Annotated[str | None, typer.Argument(help="The text to go on from; `-` reads it from stdin.")]
+PromptFile = Annotated[Path | None, typer.Option("--file", help="Read the prompt from this file instead.")]
+Chat = Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")]
+Compare = Annotated[bool, typer.Option("--compare", help="Run it again without speculation; exit 1 on a defect.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the text.")]
+ShowParams = Annotated[bool, typer.Option("--show-params", help="Also print the effective settings.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(with_options(generate))
+
+
+def generate(
+    prompt: PromptText = None,
+    *,
+    file: PromptFile = None,
+    chat: Chat = False,
+    with_plain: Compare = False,
+    as_json: AsJson = False,
+    show_params: ShowParams = False,
+    engine: dict[str, Any],
+    sampling: dict[str, Any],
+) -> None:
+    """Write text. The text goes to stdout as it comes, the figures to stderr."""
+    if "logprobs" in sampling and not as_json:
+        raise OptionError("logprobs are only shown with --json; add it, or leave out --logprobs")
+    text = read_prompt(prompt, file)
+    with quiet_loading():
+        ready = load(**engine)
+    request: Prompt = [{"role": "user", "content": text}] if chat else text
+    completion = _run(ready, request, sampling, stream=not as_json)
+    comparison = compare(ready, request, sampling, completion) if with_plain else None
+    if as_json:
+        print(json.dumps({**as_dict(completion), "comparison": comparison and comparison.to_dict()}))
+    else:
+        _print_figures(completion, comparison, show_params)
+    if comparison and comparison.must_be_equal and not comparison.equal:
+        raise typer.Exit(1)
+
+
+def read_prompt(prompt: str | None, file: Path | None) -> str:
+    """The prompt's text from where the user put it. Raises OptionError or PromptError."""
+    if (prompt is None) == (file is None):
+        raise OptionError("give one prompt: as an argument, as --file PATH, or as - to read it from stdin")
+    try:
+        text = file.read_text("utf-8") if file else sys.stdin.read() if prompt == "-" else str(prompt)
+    except UnicodeDecodeError as error:
+        raise PromptError(f"the prompt in {file or 'stdin'} is not UTF-8 text ({error.reason})") from None
+    if not text:
+        raise PromptError("the prompt is empty; give at least one character")
+    return text
+
+
+def _run(engine: Engine, prompt: Prompt, sampling: dict[str, Any], *, stream: bool) -> Completion:
+    """The completion; its text on stdout as it comes, tokens told apart by colour if that is a terminal."""
+    console = text_console()
+    if stream and console.is_terminal:
+        notes_console().print(legend(console))
+
+    def on_event(event: TokenEvent) -> None:
+        if stream:
+            show(event, console)
+
+    completion = play(engine, prompt, sampling, on_event)
+    if stream:
+        console.print()
+    return completion
+
+
+def _print_figures(completion: Completion, comparison: Comparison | None, show_params: bool) -> None:
+    notes = notes_console()
+    notes.print(method(completion), style="dim", markup=False)
+    notes.print(summary(completion), markup=False)
+    if comparison:
+        notes.print(versus(comparison), markup=False)
+    if show_params:
+        settings = completion.effective_params.items()
+        notes.print("  ".join(f"{name}={json.dumps(value)}" for name, value in settings), style="dim", markup=False)

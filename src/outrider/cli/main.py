@@ -1,0 +1,78 @@
+"""The entry point `outrider`: finds the commands, runs one, and turns errors into one line and an exit code.
+
+Exit codes: 0 done · 1 it could not be done, or what was checked is not so · 2 the command line asks for something
+that does not exist · 130 interrupted. A traceback means a bug of ours.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import NoReturn
+
+import typer
+
+import outrider.cli as package
+from outrider.errors import OptionError, OutriderError, PromptError
+
+USAGE, FAILED, INTERRUPTED = 2, 1, 130
+
+
+def make_app() -> typer.Typer:
+    """The app with every command that a file of this folder registers."""
+    app = typer.Typer(
+        help="Exact speculative decoding: the same text as the target model alone, sooner.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    for found in sorted(iter_modules(package.__path__), key=lambda info: info.name):
+        if found.name not in ("main", "__main__"):
+            module = import_module(f"{package.__name__}.{found.name}")
+            if hasattr(module, "register"):
+                module.register(app)
+    return app
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's own); returns the exit code."""
+    words = list(sys.argv[1:] if args is None else args) or ["--help"]
+    try:
+        result = make_app()(args=words, standalone_mode=False, prog_name="outrider")
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        return _report(error)
+    return result if isinstance(result, int) else 0
+
+
+def main() -> NoReturn:
+    """Run the process's command line and exit."""
+    sys.exit(run())
+
+
+def _report(error: Exception) -> int:
+    """One line on stderr for what the user can mend; everything else is raised again."""
+    if not isinstance(error, (OutriderError, OSError)) and not hasattr(error, "format_message"):
+        raise error
+    usage = isinstance(error, (OptionError, PromptError)) or hasattr(error, "format_message")
+    if message := _message(error):
+        print(f"outrider: {message}", file=sys.stderr)
+    return USAGE if usage else FAILED
+
+
+def _message(error: Exception) -> str:
+    near = getattr(error, "possibilities", None)
+    if near:
+        return f"no option {getattr(error, 'option_name', '')}; did you mean {near[0]}?"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot open {error.filename}: {error.strerror}"
+    text = error.format_message() if hasattr(error, "format_message") else str(error)  # pyright: ignore
+    if not text and (context := getattr(error, "ctx", None)):
+        text = f"try '{context.command_path} --help'"
+    return " ".join(text.split()).replace("Value error, ", "")

@@ -1,0 +1,21 @@
+"""Keeps the libraries below from talking over our own output."""
+
+import logging
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+
+
+@contextmanager
+def quiet_loading() -> Generator[None]:
+    """No progress bars and no warnings of transformers and the hub while a model is loaded; errors still raise."""
+    from huggingface_hub.utils import disable_progress_bars
+    from transformers.utils import logging as transformers_logging
+
+    disable_progress_bars()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,19 @@
+"""`outrider version`"""
+
+import platform
+
+import torch
+import transformers
+import typer
+
+import outrider
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(version)
+
+
+def version() -> None:
+    """The versions that decide what is computed."""
+    print(f"outrider {outrider.__version__}")
+    print(f"python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}")
