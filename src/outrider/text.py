@@ -32,7 +32,8 @@ class TextStream:
         self._tokenizer = tokenizer
         self._skip = skip_special_tokens
         self._byte_tails = _byte_tails(tokenizer)
-        self._tails = (*self._byte_tails, _encode(tokenizer, " a"), _encode(tokenizer, "a"))
+        others = (_encode(tokenizer, _RARE)[1:], _encode(tokenizer, " a"), _encode(tokenizer, "a"))
+        self._tails = (*self._byte_tails, *others)
         self._window: tuple[int, ...] = ()
         self._text = ""  # the window's text, of which the first _shown characters are released
         self._shown = 0
@@ -43,9 +44,9 @@ class TextStream:
         self._window = (*self._window, token_id)
         self._text = self._decode(self._window)
         piece = self._release(self._certain())
-        if self._shown == len(self._text) and len(self._window) >= self._trim_at:
-            self._trim()
-        elif self._shown < len(self._text) and len(self._window) >= _LONGEST_RUN and not self._text.endswith(_UNKNOWN):
+        if len(self._window) >= self._trim_at and self._text[self._shown :] in ("", _UNKNOWN):
+            self._trim(self._text[self._shown :])
+        elif len(self._window) >= _LONGEST_RUN and self.pending == self._text[self._shown :] != "":
             piece += self._cut_run()
         return piece
 
@@ -76,13 +77,14 @@ class TextStream:
         tails = self._byte_tails if self._text.endswith(_UNKNOWN) else self._byte_tails[:1]
         return _shared([self._text, *(self._decode((*self._window, *tail)) for tail in tails)])
 
-    def _trim(self) -> None:
+    def _trim(self, withheld: str) -> None:
         """Keep only as many of the newest tokens as decode what follows in the same way; if none do, try later."""
         after = [self._suffix(self._window, tail) for tail in self._tails]
         for size in (1, 2, 4, 8):
             context = self._window[-size:]
-            if after == [self._suffix(context, tail) for tail in self._tails]:
-                self._restart(context)
+            same = after == [self._suffix(context, tail) for tail in self._tails]
+            if same and self._decode(context).endswith(withheld):
+                self._restart(context, len(withheld))
                 return
         self._trim_at *= 2
 
@@ -101,9 +103,9 @@ class TextStream:
                 break
         return piece
 
-    def _restart(self, context: tuple[int, ...]) -> None:
+    def _restart(self, context: tuple[int, ...], num_withheld: int = 0) -> None:
         self._window, self._text = context, self._decode(context)
-        self._shown, self._trim_at = len(self._text), _TRIM_AT
+        self._shown, self._trim_at = len(self._text) - num_withheld, _TRIM_AT
 
 
 class StopChecker:
