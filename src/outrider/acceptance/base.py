@@ -18,7 +18,7 @@ class Rule(Protocol):
     lossless: the text has exactly the target's law. shared_noise: drafters should draw with the target's own noise;
     otherwise they must not. needs_draft_probs: drawn tokens must come with the law they were drawn from.
     visits_path_only: only laws of nodes on the kept path are asked for, so a user's logits processor runs once per
-    written token, in text order.
+    written token, in text order. chains_only: the rule judges no branches; trees are pruned to a chain before scoring.
     """
 
     name: ClassVar[str]
@@ -26,6 +26,7 @@ class Rule(Protocol):
     shared_noise: ClassVar[bool]
     needs_draft_probs: ClassVar[bool]
     visits_path_only: ClassVar[bool]
+    chains_only: ClassVar[bool] = False
 
     def __call__(self, tree: DraftTree, laws: Laws, noise: Noise) -> Outcome:
         """The decision for one row. `laws` speaks of this very tree (entry n of what follows node n)."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from outrider.acceptance.base import Rule, outcome
 from outrider.acceptance.draws import draw_recovered
-from outrider.acceptance.siblings import Law, draft_chance, without
+from outrider.acceptance.siblings import Law, drawn_law, excess_of
 from outrider.errors import UnsupportedError
 from outrider.sampling.laws import Laws
 from outrider.sampling.noise import Noise
@@ -31,6 +31,7 @@ class Block(Rule):
     shared_noise: ClassVar[bool] = False
     needs_draft_probs: ClassVar[bool] = True
     visits_path_only: ClassVar[bool] = False
+    chains_only: ClassVar[bool] = True
 
     def __call__(self, tree: DraftTree, laws: Laws, noise: Noise) -> Outcome:
         _refuse_branches(tree)
@@ -44,13 +45,14 @@ class Block(Rule):
 def next_weight(weight: Any, target: Law, draft: Law | None, token: int) -> Any:
     """Weight of a node that holds `token`, from its parent's weight and the laws after its parent."""
     kept: Any = target[token]
-    return min(1, weight * kept / (1 if draft is None else draft_chance(draft, token)))
+    drawn = drawn_law(draft, token)
+    return min(1, weight * kept / (1 if drawn is None else drawn[token]))
 
 
-def excess(weight: Any, target: Law, draft: Law | None, token: int) -> Law:
-    """Positive part of weight * target - draft after a node whose child holds `token`; not normalised."""
-    weighted: Law = target * weight
-    return without(weighted, token) if draft is None else (weighted - draft).clip(min=0)
+def weighted_excess(weight: Any, target: Law, draft: Law | None, token: int) -> Law:
+    """Positive part of weight * target - draft, after a node whose child holds `token`; not normalised."""
+    weighted: Any = target * weight
+    return excess_of(weighted, draft, token)
 
 
 def keep_chance(weight: Any, excess: Law) -> Any:
@@ -78,7 +80,7 @@ def _keep_chance(tree: DraftTree, laws: Laws, weights: Sequence[Any], node: int)
 
 
 def _excess(tree: DraftTree, laws: Laws, weights: Sequence[Any], node: int) -> Float[Tensor, "V"]:
-    return excess(weights[node], laws.probs(node), _draft(tree, node), tree.tokens[node + 1])
+    return weighted_excess(weights[node], laws.probs(node), _draft(tree, node), tree.tokens[node + 1])
 
 
 def _finish(tree: DraftTree, laws: Laws, noise: Noise, weights: Sequence[Any], node: int) -> Outcome:

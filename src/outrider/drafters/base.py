@@ -51,6 +51,7 @@ class Drafter:
 
     name: ClassVar[str]
     preferred_depth: ClassVar[int] = 5  # of a fixed policy that is not told otherwise
+    preferred_nodes: ClassVar[int] = 0  # likewise; 0: as many as the depth
 
     def bind(self, target: TargetView) -> None:
         """Called once before use, with what is known of the target; raise PairingError if it does not fit."""

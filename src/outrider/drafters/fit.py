@@ -19,6 +19,19 @@ def fit(tree: object, context: DraftContext, vocab_size: int) -> DraftTree:
     return tree if len(kept) == len(tree.tokens) else _subtree(tree, kept)
 
 
+def chain_of(tree: DraftTree) -> DraftTree:
+    """The tree without its branches: drawn children keep the first that was drawn, chosen ones the likeliest.
+
+    The first draw alone has the law draft_probs, whatever its younger siblings were.
+    """
+    kept = [0]
+    while children := tree.children[kept[-1]]:
+        sure = tree.confidence
+        by_chance = sure is not None and tree.draft_probs is None
+        kept.append(max(children, key=lambda node: sure[node]) if sure and by_chance else children[0])
+    return tree if len(kept) == len(tree.tokens) else _subtree(tree, kept)
+
+
 def _check(tree: DraftTree, context: DraftContext) -> None:
     num_nodes = len(tree.tokens)
     if not num_nodes or tree.tokens[0] != context.root or tree.parents[0] != -1:

@@ -59,7 +59,7 @@ class LookupDrafter(Drafter):
         self._index.pop(row, None)
 
     def propose_row(self, context: DraftContext) -> DraftTree:
-        index = self._index.setdefault(context.row, NgramIndex(self.min_ngram, self.max_ngram))
+        index = self._index[context.row]
         index.extend(context.tokens[len(index.tokens) :])
         limit = min(context.plan.max_depth, context.plan.max_nodes)
         tail = context.tokens[-self.max_ngram :]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from outrider.drafters.base import Drafter
-from outrider.drafters.fit import fit
+from outrider.drafters.fit import chain_of, fit
 from outrider.engine.row import Row
 from outrider.errors import DrafterError, OptionError, did_you_mean
 from outrider.types import DraftTree, Outcome, Plan, Scored
@@ -49,7 +49,8 @@ class Drafting:
         trees = drafter.propose(contexts)
         if len(trees) != len(contexts):
             raise DrafterError(f"{len(trees)} trees for {len(contexts)} rows")
-        return [fit(tree, context, self._vocab_size) for tree, context in zip(trees, contexts, strict=True)]
+        fitted = [fit(tree, context, self._vocab_size) for tree, context in zip(trees, contexts, strict=True)]
+        return [chain_of(tree) if row.rule.chains_only else tree for tree, row in zip(fitted, rows, strict=True)]
 
     def _ask_alone(self, name: str, row: Row, plan: Plan) -> DraftTree | DrafterError:
         """After a fault in a batch: this row afresh, so that only the row at fault pays."""

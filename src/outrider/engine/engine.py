@@ -314,7 +314,7 @@ def _default_policy(drafters: Mapping[str, Drafter]) -> Policy:
     if not drafters:
         return FixedPolicy("none", 0)
     name, drafter = next(iter(drafters.items()))
-    return FixedPolicy(name, drafter.preferred_depth)
+    return FixedPolicy(name, drafter.preferred_depth, drafter.preferred_nodes)
 
 
 def _within(plan: Plan, room: int) -> Plan:
