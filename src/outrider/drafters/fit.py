@@ -24,11 +24,10 @@ def chain_of(tree: DraftTree) -> DraftTree:
 
     The first draw alone has the law draft_probs, whatever its younger siblings were.
     """
+    chances = tree.confidence if tree.draft_probs is None else None
     kept = [0]
     while children := tree.children[kept[-1]]:
-        sure = tree.confidence
-        by_chance = sure is not None and tree.draft_probs is None
-        kept.append(max(children, key=lambda node: sure[node]) if sure and by_chance else children[0])
+        kept.append(max(children, key=chances.__getitem__) if chances else children[0])
     return tree if len(kept) == len(tree.tokens) else _subtree(tree, kept)
 
 
