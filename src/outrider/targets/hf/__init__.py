@@ -1,0 +1,1 @@
+"""Hugging Face models as targets. bridge.py is the only file that touches transformers' attention interface."""

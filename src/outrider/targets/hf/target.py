@@ -1,0 +1,242 @@
+"""A decoder-only Hugging Face model as a target: our cache rows, our trees, its unchanged model code."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from outrider.errors import ModelError, OptionError, TargetError, UnsupportedError
+from outrider.targets.base import Exactness, TargetInfo
+from outrider.targets.hf import bridge
+from outrider.targets.hf.exact import differences
+from outrider.targets.hf.facts import cache_shape, choose_max_length, refuse_unsupported
+from outrider.targets.hf.generation import end_token_ids
+from outrider.targets.hf.kv_cache import KVCache
+from outrider.targets.hf.layout import Pass, lay_out
+from outrider.targets.hf.linear import make_row_independent
+from outrider.targets.hf.tokenizer import HFTokenizer
+from outrider.types import DraftTree, Outcome, Packed, Scored, pack
+
+PREFILL_CHUNK = 256  # nodes in a pass without logits
+
+
+class HFTarget:
+    """`targets.base.Target` over a transformers causal language model.
+
+    model: any transformers model with plain causal attention, in memory; it stays as it is, for we work on a copy of its
+    modules that shares its weights. tokenizer: a transformers tokenizer or None. exact: see `loader.load_target`.
+    Raises UnsupportedError, OptionError, ModelError.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        name: str | None = None,
+        max_rows: int = 8,
+        max_length: int | None = None,
+        exact: Exactness | None = None,
+        generation_defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        config = model.config
+        refuse_unsupported(config, type(model))
+        check_options(max_rows, exact)
+        name = name or getattr(config, "name_or_path", "") or config.model_type
+        self._tokenizer = None if tokenizer is None else HFTokenizer(tokenizer, name)
+        self.info = TargetInfo(
+            name=name,
+            vocab_size=_vocab_size(model, self._tokenizer),
+            max_length=choose_max_length(config, max_length),
+            max_rows=max_rows,
+            eos_token_ids=end_token_ids(getattr(model, "generation_config", None), config, tokenizer),
+            device=model.device,
+            dtype=model.dtype,
+            generation_defaults=dict(generation_defaults or {}),
+        )
+        self._model = _own_copy(model)
+        self._blocks = _decoder_layers(self._model)
+        self._cache = KVCache(cache_shape(config), _cache_dtype(model), model.device)
+        self._scored: Packed | None = None
+        bridge.take_over(self._model)
+        self.info = self._confirmed(exact)
+
+    @property
+    def tokenizer(self) -> HFTokenizer | None:
+        return self._tokenizer
+
+    @torch.no_grad()
+    def prefill(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
+        """Append tokens[i] to rows[i], at most PREFILL_CHUNK at once. If it raises, the rows are as they were."""
+        before = {row: self.length(row) for row in rows}
+        todo = [(row, list(new)) for row, new in zip(rows, tokens, strict=True) if new]
+        self._check_room({row: before[row] + len(new) for row, new in todo})
+        try:
+            while todo:
+                todo = self._prefill_some(todo)
+        except BaseException:
+            for row, length in before.items():
+                self._cache.truncate(row, length)
+            raise
+
+    @torch.no_grad()
+    def score(
+        self, packed: Packed, want: Int[Tensor, "M"] | None = None, hidden_layers: Sequence[int] = ()
+    ) -> Scored:
+        """See `Target.score`. hidden_layers: decoder layers whose output is wanted, 0 the first. Raises TargetError."""
+        self._check_pack(packed)
+        self._scored = None
+        wanted = torch.arange(packed.num_nodes, device=self.info.device) if want is None else want
+        hidden: dict[int, Tensor] = {}
+        hooks = [self._block(layer).register_forward_hook(_keep(hidden, layer)) for layer in hidden_layers]
+        try:
+            logits = self._pass(packed, wanted)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        self._scored = packed
+        assert logits is not None
+        return Scored(logits[:, : self.info.vocab_size], hidden)
+
+    @torch.no_grad()
+    def commit(self, outcomes: Mapping[int, Outcome]) -> None:
+        """Keep each row's path of the last score; drop all other nodes. Raises TargetError."""
+        packed = self._scored
+        if packed is None:
+            raise TargetError("commit without a score before it")
+        unknown = outcomes.keys() - set(packed.row_ids)
+        if unknown:
+            raise TargetError(f"commit names row {min(unknown)}, which was not in the last score")
+        self._scored = None
+        for row in packed.row_ids:
+            if row in outcomes:
+                self._cache.keep(row, outcomes[row].path)
+            else:
+                self._cache.truncate(row, self._cache.length(row))
+
+    @torch.no_grad()
+    def truncate(self, row: int, length: int) -> None:
+        self._cache.truncate(row, length)
+
+    def length(self, row: int) -> int:
+        return self._cache.length(row)
+
+    def free(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            self._cache.free(row)
+
+    def _prefill_some(self, todo: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
+        """One pass over the first PREFILL_CHUNK tokens of what is left; returns the rest."""
+        room, now, later = PREFILL_CHUNK, list[tuple[int, list[int]]](), list[tuple[int, list[int]]]()
+        for row, new in todo:
+            piece, rest = new[:room], new[room:]
+            room -= len(piece)
+            now += [(row, piece)] if piece else []
+            later += [(row, rest)] if rest else []
+        trees = [DraftTree.chain(piece[0], piece[1:]) for _, piece in now]
+        rows = [row for row, _ in now]
+        self._pass(pack(trees, rows, [self.length(row) for row in rows], self.info.device), None)
+        for row, piece in now:
+            self._cache.keep(row, range(len(piece)))
+        return later
+
+    def _pass(self, packed: Packed, want: Tensor | None) -> Tensor | None:
+        layout = lay_out(packed, self._cache)
+        logits = bridge.run_model(self._model, packed.tokens, packed.positions, layout, want)
+        self._check_layers(layout)
+        return logits
+
+    def _check_layers(self, layout: Pass) -> None:
+        if layout.layers != list(range(self._cache.shape.num_layers)):
+            raise UnsupportedError(
+                f"{self._model.config.model_type} has layers that do not go through the attention interface, "
+                "so they cannot be rolled back after a rejected draft"
+            )
+
+    def _check_pack(self, packed: Packed) -> None:
+        if len(set(packed.row_ids)) != len(packed.row_ids):
+            raise TargetError(f"a row appears twice in a pass: {packed.row_ids}")
+        roots = packed.positions[list(packed.starts[:-1])].tolist()
+        for row, root in zip(packed.row_ids, roots, strict=True):
+            if root != self.length(row):
+                raise TargetError(f"row {row} holds {self.length(row)} tokens; its root was placed at {root}")
+        self._check_room({row: 0 for row in packed.row_ids})
+        if (last := int(packed.positions.max())) >= self.info.max_length:
+            raise TargetError(f"a node at position {last} is beyond the limit of {self.info.max_length} tokens")
+
+    def _check_room(self, lengths: Mapping[int, int]) -> None:
+        for row, length in lengths.items():
+            if not 0 <= row < self.info.max_rows:
+                raise TargetError(f"row {row} does not exist; this target has rows 0 to {self.info.max_rows - 1}")
+            if length > self.info.max_length:
+                raise TargetError(f"row {row} would hold {length} tokens; the limit is {self.info.max_length}")
+
+    def _block(self, layer: int) -> nn.Module:
+        if not 0 <= layer < len(self._blocks):
+            raise TargetError(f"hidden layer {layer} does not exist; this model has 0 to {len(self._blocks) - 1}")
+        return self._blocks[layer]
+
+    def _confirmed(self, exact: Exactness | None) -> TargetInfo:
+        """The facts, with the guarantee that holds on this machine."""
+        if exact == "near-tie":
+            self._probe()
+            return replace(self.info, exact="near-tie", exact_reason="asked for")
+        if self.info.device.type != "cpu":
+            self._probe()
+            reason = f"on {self.info.device.type} kernels are chosen by the width of the pass"
+        else:
+            make_row_independent(self._model)
+            reason = ", ".join(differences(self, self.info.vocab_size, self.info.max_rows, self.info.device))
+            reason = reason and f"the test at load found other bits for {reason}"
+        if reason and exact == "bitwise":
+            raise ModelError(f"{self.info.name} is not exact to the bit here: {reason}; exact='near-tie' accepts that")
+        return replace(self.info, exact="near-tie" if reason else "bitwise", exact_reason=reason)
+
+    def _probe(self) -> None:
+        """One token through every layer, so that an unsupported model is refused now and not at the first request."""
+        self.score(pack([DraftTree.root(0)], [0], [0], self.info.device))
+        self.free([0])
+
+
+def check_options(max_rows: int, exact: str | None) -> None:
+    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
+        raise OptionError(f"max_rows is {max_rows!r}; it must be a whole number, at least 1")
+    if exact not in (None, "bitwise", "near-tie"):
+        raise OptionError(f"exact is {exact!r}; it must be 'bitwise', 'near-tie' or None")
+
+
+def _vocab_size(model: Any, tokenizer: HFTokenizer | None) -> int:
+    """Real tokens: rows of the LM head beyond the tokenizer's largest id are padding."""
+    rows = model.get_output_embeddings().weight.shape[0]
+    return rows if tokenizer is None else min(rows, max(tokenizer.vocabulary().values()) + 1)
+
+
+def _cache_dtype(model: Any) -> torch.dtype:
+    """CPUs attend in float32 (float64 for a float64 model), so that keys are not converted in every pass."""
+    if model.device.type != "cpu" or model.dtype == torch.float64:
+        return model.dtype
+    return torch.float32
+
+
+def _own_copy(model: Any) -> Any:
+    """The same weights under modules of our own, so that the caller's model keeps its own attention and layers."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared).eval()
+
+
+def _decoder_layers(model: Any) -> nn.ModuleList:
+    for module in model.base_model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == model.config.num_hidden_layers:
+            return module
+    raise UnsupportedError(f"{model.config.model_type} has no plain list of {model.config.num_hidden_layers} layers")
+
+
+def _keep(hidden: dict[int, Tensor], layer: int) -> Callable[[nn.Module, Any, Any], None]:
+    def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+        hidden[layer] = (output[0] if isinstance(output, tuple) else output)[0]
+
+    return hook
