@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import AutoTokenizer
 
 from outrider.text import StopChecker, TextStream
 
@@ -90,6 +89,8 @@ def smollm2() -> Wrapped:
         return Wrapped(Tokenizer.from_file(str(converted)))
     if not file.exists():
         pytest.skip("SmolLM2 is not in the cache")
+    from transformers import AutoTokenizer
+
     return Wrapped(AutoTokenizer.from_pretrained(str(MODELS), gguf_file=file.name).backend_tokenizer)
 
 

@@ -21,6 +21,7 @@ from outrider.sampling.process import (
     settle_infinities,
     working_precision,
 )
+from outrider.sampling.truncate import ids_where
 from outrider.types import DraftTree
 
 T = TypeVar("T")
@@ -114,7 +115,7 @@ class Laws:
             return int(self.logits(node).argmax())
         log_probs, position = self.log_probs(node), self.position(node)
         if self.params.truncates:
-            ids = (log_probs > -math.inf).nonzero().flatten()
+            ids = ids_where(log_probs > -math.inf)
             return int(ids[(log_probs[ids] + self.noise.gumbel_at(position, ids)).argmax()])
         noise = self.noise.gumbel(position, len(log_probs), device=log_probs.device)
         return int((log_probs + noise).argmax())

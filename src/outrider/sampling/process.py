@@ -14,7 +14,7 @@ from torch import Tensor
 from outrider.errors import OptionError, ProcessorError
 from outrider.sampling.noise import Noise, Stream
 from outrider.sampling.params import LogitsProcessor, SamplingParams, processor_name
-from outrider.sampling.truncate import best, truncate
+from outrider.sampling.truncate import best, ids_where, truncate
 
 _MODERATE = (1e-30, 1e30)  # temperatures that float32 can divide by
 
@@ -43,13 +43,14 @@ def draw_without_replacement(
 
     With stream "token" and the target's noise the first is the one that the target would choose from the same law.
     """
-    ids = (log_probs > -math.inf).nonzero().flatten()
+    ids = ids_where(log_probs > -math.inf)
     scores = log_probs[ids].double() + noise.gumbel_at(position, ids, stream=stream)
     return ids[best(scores, count)].tolist() if count > 0 else []
 
 
 def working_precision(logits: Float[Tensor, "V"]) -> Float[Tensor, "V"]:
     """The same logits in float32, or float64 if they are."""
+    logits = logits.detach()
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
@@ -162,4 +163,4 @@ def _apply_processor(
         raise ProcessorError(f"{where} returned NaN; use -inf for tokens that are impossible")
     if peak == -math.inf:
         raise ProcessorError(f"{where} made every token impossible; leave at least one above -inf")
-    return changed.to(logits)
+    return changed.detach().to(logits)
