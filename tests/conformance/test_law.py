@@ -1,0 +1,141 @@
+"""Sampled rules through the whole engine: the joint law of several tokens is the target's.
+
+Each case draws texts of three tokens with fresh seeds and compares their counts with the law that enumeration gives.
+Negative controls break one thing each and must fail by a wide margin.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from found import make_found
+from helpers import World, run
+from helpers_drafters import DrawnTree, chosen_tree
+from helpers_reference import law
+from stats import chi_square, joint_law
+
+from outrider import Engine, Request, SamplingParams
+from outrider.drafters.base import Drafter
+from outrider.policy.fixed import FixedPolicy
+from outrider.testing import FunctionDrafter
+
+WORLD = World(vocab_size=4, seed=3, habit=1.0, draft_error=1.0)
+PROMPT = (1, 2, 1)
+LENGTH = 3
+RUNS = 1200
+WARM = {"temperature": 1.0}
+SHAPED = {"temperature": 0.9, "top_p": 0.9, "frequency_penalty": 0.5, "logit_bias": {2: 0.7}}
+ENDING = {"temperature": 1.0, "stop_token_ids": [3], "min_new_tokens": 1}
+
+
+@cache
+def exact(settings: tuple[tuple[str, Any], ...]) -> dict[tuple[int, ...], float]:
+    options = {name: dict(value) if name == "logit_bias" else value for name, value in settings}
+    params = SamplingParams(**options).resolve({}, (), WORLD.vocab_size)
+    ends = set(params.stop_token_ids or ())
+
+    def law_after(text: tuple[int, ...]) -> Sequence[float]:
+        if ends & set(text[len(PROMPT) :]):
+            return [1.0, 0.0, 0.0, 0.0]  # ended: any one continuation stands for "nothing more"
+        return law(WORLD.target_logits(text), text, len(PROMPT), params, ends).tolist()
+
+    return joint_law(law_after, LENGTH, PROMPT)
+
+
+def law_of(settings: dict[str, Any]) -> dict[tuple[int, ...], float]:
+    hashable = {
+        name: tuple(sorted(value.items())) if isinstance(value, dict) else tuple(value) if isinstance(value, list) else value
+        for name, value in settings.items()
+    }
+    return exact(tuple(sorted(hashable.items())))
+
+
+def draw(make: Callable[[], Drafter], rule: str, settings: dict[str, Any], runs: int) -> list[tuple[int, ...]]:
+    drafter = make()
+    engine = Engine(WORLD.target(max_rows=64), drafter, rule=rule, policy=FixedPolicy(drafter.name, LENGTH, 20))
+    requests = [
+        Request(list(PROMPT), SamplingParams(max_new_tokens=LENGTH, seed=seed, **settings)) for seed in range(runs)
+    ]
+    completions = run(engine, requests)
+    if drafter.name != "none":
+        assert sum(c.stats.accepted for c in completions) > runs / 10
+    return [(*c.token_ids, *[0] * (LENGTH - len(c.token_ids))) for c in completions]
+
+
+def model() -> Drafter:
+    return make_found("model", WORLD)
+
+
+def lookup() -> Drafter:
+    return make_found("lookup", WORLD)
+
+
+def drawn_tree() -> Drafter:
+    return DrawnTree(WORLD, width=2, depth=2)
+
+
+def picked_tree() -> Drafter:
+    return FunctionDrafter(chosen_tree(WORLD, width=2, depth=2))
+
+
+CASES = [
+    ("none", lambda: make_found("none", WORLD), "identical", WARM),
+    ("model", model, "identical", WARM),
+    ("drawn-tree", drawn_tree, "identical", SHAPED),
+    ("model", model, "rejection", WARM),
+    ("model", model, "rejection", SHAPED),
+    ("model", model, "rejection", ENDING),
+    ("lookup", lookup, "rejection", WARM),
+    ("drawn-tree", drawn_tree, "rejection", WARM),
+    ("drawn-tree", drawn_tree, "rejection", SHAPED),
+    ("chosen-tree", picked_tree, "rejection", WARM),
+    ("model", model, "block", WARM),
+    ("model", model, "block", SHAPED),
+    ("lookup", lookup, "block", WARM),
+]
+NAMES = [f"{rule}-{name}-{len(settings)}-{index}" for index, (name, _, rule, settings) in enumerate(CASES)]
+
+
+@pytest.mark.parametrize(("name", "make", "rule", "settings"), CASES, ids=NAMES)
+def test_joint_law_is_the_targets(name: str, make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
+    assert chi_square(draw(make, rule, settings, RUNS), law_of(settings)) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "make", "rule", "settings"), CASES, ids=NAMES)
+def test_joint_law_in_depth(name: str, make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
+    assert chi_square(draw(make, rule, settings, 50_000), law_of(settings)) > 1e-3
+
+
+def flat(law: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(law, 1 / len(law))
+
+
+@pytest.mark.parametrize(
+    ("make", "rule", "settings"),
+    [
+        (lambda: DrawnTree(WORLD, 1, 3, claims=flat), "rejection", WARM),
+        (lambda: DrawnTree(WORLD, 2, 2, claims=flat), "rejection", WARM),
+        (lambda: DrawnTree(WORLD, 1, 3, claims=flat), "block", WARM),
+        (model, "typical", WARM),
+    ],
+    ids=["lying-chain", "lying-tree", "lying-chain-block", "lossy-rule"],
+)
+def test_negative_controls_fail(make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
+    """draft_probs that are not the law drawn from; and a rule that says of itself that it is lossy."""
+    assert chi_square(draw(make, rule, settings, RUNS), law_of(settings)) < 1e-6
+
+
+def test_the_wrong_law_is_seen() -> None:
+    """The test of the test: right samples against the law of other settings."""
+    samples = draw(model, "rejection", WARM, 1000)
+    assert chi_square(samples, law_of(SHAPED)) < 1e-6
+    assert chi_square(samples, law_of({"temperature": 0.8})) < 1e-3
+
+
+@pytest.mark.parametrize(("one", "other"), [("rejection", "identical"), ("block", "identical"), ("block", "rejection")])
+def test_sampled_rules_are_not_one_and_the_same(one: str, other: str) -> None:
+    """Different decisions (so the cases above test different code), though one law."""
+    assert draw(model, one, WARM, 50) != draw(model, other, WARM, 50)
