@@ -1,0 +1,117 @@
+"""From C source to a shared library in the user's cache folder, compiled once per source, compiler and processor.
+
+Knows compilers, flags and files; not what the library does. A library enters the cache only after a child process has
+run it (trial.py), by an atomic rename, so that processes that start together never see a half-written or a bad one.
+It is linked against the OpenMP runtime that torch has already loaded: one runtime, one pool of threads.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "csrc"
+TRIAL = Path(__file__).parent / "trial.py"
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC")
+TIMEOUT_SECONDS = 180.0
+OPENMP_NAME = re.compile(r"lib(gomp|iomp5|omp)[^/]*\.(so|dylib)[^/]*$")
+
+
+class BuildError(Exception):
+    """The kernels cannot be built here; the message says why. Never leaves this package."""
+
+
+def build() -> Path:
+    """The compiled library's path: from the cache, else built and tried now. Raises BuildError with the reason."""
+    compiler = find_compiler()
+    runtime = openmp_runtime()
+    folder = cache_folder()
+    library = folder / f"kernels-{_key(compiler, runtime)}.so"
+    if not library.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _compile(compiler, runtime, library)
+        except OSError as error:
+            raise BuildError(f"cannot write to {folder}: {error}") from error
+    return library
+
+
+def find_compiler() -> str:
+    """Path of the first C compiler on PATH. Raises BuildError if there is none."""
+    for name in COMPILERS:
+        if path := shutil.which(name):
+            return path
+    raise BuildError(f"no C compiler on PATH (looked for {', '.join(COMPILERS)})")
+
+
+def openmp_runtime() -> str:
+    """Path of the OpenMP runtime in this process, torch's own if several. Raises BuildError if none is found."""
+    import torch
+
+    folder = Path(torch.__file__).parent / "lib"
+    loaded = {path for path in _mapped_files() if OPENMP_NAME.search(path)}
+    shipped = {str(path) for path in folder.glob("lib*omp*") if OPENMP_NAME.search(str(path))}
+    for candidates in (loaded & shipped, loaded, shipped):
+        if candidates:
+            return min(candidates)
+    raise BuildError("torch has loaded no OpenMP runtime")
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels live: outrider/kernels in the user's cache folder (XDG_CACHE_HOME or ~/.cache)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outrider" / "kernels"
+
+
+def _compile(compiler: str, runtime: str, library: Path) -> None:
+    """Compile and try in a temporary folder beside the cached file, then move it into place in one step."""
+    sources = sorted(str(path) for path in SOURCES.glob("*.c"))
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        fresh = str(Path(folder) / library.name)
+        _run([compiler, *FLAGS, *sources, runtime, "-o", fresh], "the compiler failed")
+        _run([sys.executable, str(TRIAL), fresh, runtime], "the compiled kernels failed their trial")
+        os.replace(fresh, library)
+
+
+def _run(command: list[str], failure: str) -> None:
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{failure}: {error}") from error
+    if result.returncode != 0:
+        last = (result.stderr.strip() or "no message").splitlines()[-1]
+        raise BuildError(f"{failure} with status {result.returncode}: {last}")
+
+
+def _key(compiler: str, runtime: str) -> str:
+    """Hash of everything that the compiled code depends on."""
+    digest = hashlib.sha256()
+    for path in [*sorted(SOURCES.iterdir()), TRIAL]:
+        digest.update(path.name.encode() + path.read_bytes())
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+    for part in (version, runtime.encode(), _processor().encode(), *(flag.encode() for flag in FLAGS)):
+        digest.update(part + b"\0")
+    return digest.hexdigest()[:20]
+
+
+def _processor() -> str:
+    """The processor's model and instruction sets, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return platform.machine() + "".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _mapped_files() -> set[str]:
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    return {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}

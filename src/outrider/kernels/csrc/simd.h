@@ -1,0 +1,129 @@
+/* One vector of floats, `vf` of VL lanes, on AVX-512, AVX2, NEON, or plain C, and the exact conversions around it.
+ *
+ * Everything above this file is written once in terms of it. Compile with -ffp-contract=off: a product is fused into a
+ * sum only where vf_fma says so, hence every kernel variant rounds alike.
+ */
+#ifndef OUTRIDER_SIMD_H
+#define OUTRIDER_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+enum { VL = 16 };
+typedef __m512 vf;
+INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
+INLINE vf vf_set(float value) { return _mm512_set1_ps(value); }
+INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINE vf vf_fma(vf a, vf b, vf sum) { return _mm512_fmadd_ps(a, b, sum); }
+INLINE vf bf16_even(const uint16_t *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
+INLINE vf bf16_odd(const uint16_t *p) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u)));
+}
+INLINE vf vf_int8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+#elif defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+enum { VL = 8 };
+typedef __m256 vf;
+INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
+INLINE vf vf_set(float value) { return _mm256_set1_ps(value); }
+INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
+INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+INLINE vf vf_fma(vf a, vf b, vf sum) { return _mm256_fmadd_ps(a, b, sum); }
+INLINE vf bf16_even(const uint16_t *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)p), 16));
+}
+static const uint32_t odd_mask[8] __attribute__((aligned(32))) = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
+                                                                  0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
+INLINE vf bf16_odd(const uint16_t *p) { /* the mask stays in memory: a tile needs all sixteen registers */
+    const uint32_t *mask = odd_mask;
+    __asm__("" : "+r"(mask));
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const __m256i *)p), *(const __m256i *)mask));
+}
+INLINE vf vf_int8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+#include <arm_neon.h>
+enum { VL = 4 };
+typedef float32x4_t vf;
+INLINE vf vf_zero(void) { return vdupq_n_f32(0); }
+INLINE vf vf_set(float value) { return vdupq_n_f32(value); }
+INLINE vf vf_load(const float *p) { return vld1q_f32(p); }
+INLINE void vf_store(float *p, vf a) { vst1q_f32(p, a); }
+INLINE vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
+INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
+INLINE vf vf_fma(vf a, vf b, vf sum) { return vfmaq_f32(sum, a, b); }
+INLINE vf bf16_even(const uint16_t *p) {
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(vld1q_u16(p)), 16));
+}
+INLINE vf bf16_odd(const uint16_t *p) {
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(vld1q_u16(p)), vdupq_n_u32(0xffff0000u)));
+}
+INLINE vf vf_int8(const int8_t *p) {
+    int32_t bytes;
+    memcpy(&bytes, p, 4);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(bytes))))));
+}
+
+#else /* GCC's and clang's vector extension: the compiler lowers it to whatever there is */
+enum { VL = 4 };
+typedef float vf __attribute__((vector_size(16)));
+typedef uint32_t vu __attribute__((vector_size(16)));
+INLINE vf vf_zero(void) { return (vf){0, 0, 0, 0}; }
+INLINE vf vf_set(float value) { return (vf){value, value, value, value}; }
+INLINE vf vf_load(const float *p) { vf a; memcpy(&a, p, sizeof a); return a; }
+INLINE void vf_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
+INLINE vf vf_add(vf a, vf b) { return a + b; }
+INLINE vf vf_mul(vf a, vf b) { return a * b; }
+INLINE vf vf_fma(vf a, vf b, vf sum) { return sum + a * b; }
+INLINE vf bf16_even(const uint16_t *p) { /* little endian, as all of the above */
+    vu words;
+    memcpy(&words, p, sizeof words);
+    return (vf)(words << 16);
+}
+INLINE vf bf16_odd(const uint16_t *p) {
+    vu words;
+    memcpy(&words, p, sizeof words);
+    return (vf)(words & 0xffff0000u);
+}
+INLINE vf vf_int8(const int8_t *p) { return (vf){p[0], p[1], p[2], p[3]}; }
+#endif
+
+/* Sum of the lanes, always by halves: lane i with lane i + width / 2. */
+INLINE float vf_sum(vf a) {
+    float lanes[VL];
+    vf_store(lanes, a);
+    for (int width = VL / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    return lanes[0];
+}
+
+INLINE float bf16_to_float(uint16_t value) {
+    uint32_t word = (uint32_t)value << 16;
+    float result;
+    memcpy(&result, &word, sizeof result);
+    return result;
+}
+
+/* Round to nearest, ties to even; a NaN stays a (quiet) NaN. */
+INLINE uint16_t float_to_bf16(float value) {
+    uint32_t word;
+    memcpy(&word, &value, sizeof word);
+    if (value != value) return (uint16_t)((word >> 16) | 0x40);
+    return (uint16_t)((word + 0x7fff + ((word >> 16) & 1)) >> 16);
+}
+
+#endif
