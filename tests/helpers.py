@@ -4,6 +4,7 @@ A world's laws depend on the whole text (so a wrong history or position shows) a
 that texts repeat and prompt lookup finds something). Its draft law is the target's with an error of chosen size.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,7 +151,7 @@ def assert_empty(target: Target) -> None:
 
 def _assert_forgotten(drafter: Drafter) -> None:
     for name, value in vars(drafter).items():
-        if name.startswith("_") and isinstance(value, dict | set):
+        if name.startswith("_") and isinstance(value, dict | set | deque):
             assert not value, f"drafter {drafter.name} kept {name} = {value}"
     if hasattr(drafter, "_draft"):
         assert_empty(drafter._draft)

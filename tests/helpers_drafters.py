@@ -148,5 +148,4 @@ NONSENSE: dict[str, Callable[[list[int], int], object]] = {
     "parents-short": lambda tokens, depth: DraftTree((tokens[-1], 0, 0), (-1, 0)),
     "probs-short": lambda tokens, depth: DraftTree.chain(tokens[-1], [0, 0], torch.ones(1, 8) / 8),
     "probs-narrow": lambda tokens, depth: DraftTree.chain(tokens[-1], [0, 0], torch.ones(3, 5) / 5),
-    "probs-nan": lambda tokens, depth: DraftTree.chain(tokens[-1], [0, 0], torch.full((3, 8), torch.nan)),
 }

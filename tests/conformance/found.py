@@ -15,6 +15,8 @@ MINIMAL_OPTIONS: dict[str, Callable[[World], dict[str, Any]]] = {
     "none": lambda world: {},
     "lookup": lambda world: {},
     "model": lambda world: {"model": world.draft()},
+    "recycle": lambda world: {},
+    "suffix": lambda world: {},
 }
 """The options without which a drafter cannot be made. A new drafter needs one line here, and then passes everything."""
 

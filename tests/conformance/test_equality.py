@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-
 from found import PATH_ONLY, RULES, SETTINGS, drafters, make_found, needs_path_only, settings_of
+
 from helpers import World, run, tokens_of
-from helpers_drafters import BRANCHING, CHARACTERS
+from helpers_drafters import CHARACTERS
 from helpers_reference import decode
 from outrider import Engine
 from outrider.drafters.base import Drafter
@@ -58,8 +58,6 @@ def test_identical_equals_plain(name: str, setting: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "identical"])
 def test_greedy_equals_plain_under_every_rule(name: str, rule: str) -> None:
-    if rule == "block" and name in BRANCHING:
-        pytest.skip("block verification judges chains; test_trees.py tests its refusal")
     engine = Engine(WORLD.target(EOS), make(name), rule=rule)
     for setting in GREEDY_SETTINGS:
         options = settings_of(setting, sampled=False)

@@ -2,10 +2,10 @@
 
 from dataclasses import fields
 
-import pytest
-
 import found
+import pytest
 from found import MINIMAL_OPTIONS, SETTINGS, TEXT_ONLY, drafters, make_found
+
 from helpers import World
 from outrider import SamplingParams, available_drafters
 

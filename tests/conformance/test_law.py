@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 from found import make_found
+
 from helpers import World, run
 from helpers_drafters import DrawnTree, chosen_tree
 from helpers_reference import law
-from stats import chi_square, joint_law
-
 from outrider import Engine, Request, SamplingParams
 from outrider.drafters.base import Drafter
 from outrider.policy.fixed import FixedPolicy
 from outrider.testing import FunctionDrafter
+from stats import chi_square, joint_law
 
 WORLD = World(vocab_size=4, seed=3, habit=1.0, draft_error=1.0)
 PROMPT = (1, 2, 1)
@@ -46,7 +46,11 @@ def exact(settings: tuple[tuple[str, Any], ...]) -> dict[tuple[int, ...], float]
 
 def law_of(settings: dict[str, Any]) -> dict[tuple[int, ...], float]:
     hashable = {
-        name: tuple(sorted(value.items())) if isinstance(value, dict) else tuple(value) if isinstance(value, list) else value
+        name: tuple(sorted(value.items()))
+        if isinstance(value, dict)
+        else tuple(value)
+        if isinstance(value, list)
+        else value
         for name, value in settings.items()
     }
     return exact(tuple(sorted(hashable.items())))
@@ -60,7 +64,7 @@ def draw(make: Callable[[], Drafter], rule: str, settings: dict[str, Any], runs:
     ]
     completions = run(engine, requests)
     if drafter.name != "none":
-        assert sum(c.stats.accepted for c in completions) > runs / 10
+        assert sum(c.stats.accepted for c in completions) > runs / 50
     return [(*c.token_ids, *[0] * (LENGTH - len(c.token_ids))) for c in completions]
 
 
@@ -94,6 +98,9 @@ CASES = [
     ("model", model, "block", WARM),
     ("model", model, "block", SHAPED),
     ("lookup", lookup, "block", WARM),
+    ("drawn-tree", drawn_tree, "block", WARM),
+    ("recycle", lambda: make_found("recycle", WORLD), "rejection", WARM),
+    ("suffix", lambda: make_found("suffix", WORLD), "rejection", WARM),
 ]
 NAMES = [f"{rule}-{name}-{len(settings)}-{index}" for index, (name, _, rule, settings) in enumerate(CASES)]
 

@@ -14,7 +14,7 @@ def fit(tree: object, context: DraftContext, vocab_size: int) -> DraftTree:
     """The largest part of `tree` that is allowed. Raises DrafterError where the tree is malformed."""
     if not isinstance(tree, DraftTree):
         raise DrafterError(f"a drafter returned {type(tree).__name__}; expected a DraftTree")
-    _check(tree, context)
+    _check(tree, context, vocab_size)
     kept = _allowed(tree, context, vocab_size)
     return tree if len(kept) == len(tree.tokens) else _subtree(tree, kept)
 
@@ -31,14 +31,19 @@ def chain_of(tree: DraftTree) -> DraftTree:
     return tree if len(kept) == len(tree.tokens) else _subtree(tree, kept)
 
 
-def _check(tree: DraftTree, context: DraftContext) -> None:
+def _check(tree: DraftTree, context: DraftContext, vocab_size: int) -> None:
     num_nodes = len(tree.tokens)
+    for token in tree.tokens:
+        if type(token) is not int:
+            raise DrafterError(f"draft tokens must be of type int, not {type(token).__name__}: {token!r}")
     if not num_nodes or tree.tokens[0] != context.root or tree.parents[0] != -1:
         raise DrafterError(f"a draft tree must begin with the root token {context.root} and parent -1")
     if len(tree.parents) != num_nodes or any(not 0 <= p < i for i, p in enumerate(tree.parents) if i):
         raise DrafterError(f"a draft tree needs 0 <= parents[i] < i for each node but the root; got {tree.parents}")
-    if tree.draft_probs is not None and tree.draft_probs.shape[0] < num_nodes:
-        raise DrafterError(f"draft_probs has {tree.draft_probs.shape[0]} rows for {num_nodes} nodes")
+    if tree.draft_probs is not None:
+        rows, columns = tree.draft_probs.shape
+        if rows < num_nodes or columns != vocab_size:
+            raise DrafterError(f"draft_probs is {rows} x {columns} for {num_nodes} nodes and {vocab_size} tokens")
 
 
 def _allowed(tree: DraftTree, context: DraftContext, vocab_size: int) -> list[int]:
