@@ -9,6 +9,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class World:
     def draft(self, text: Text) -> np.ndarray:
         return self._law(2, text)
 
+    @cache  # noqa: B019  (worlds are few, and made once)
     def _law(self, which: int, text: Text) -> np.ndarray:
         random = np.random.default_rng([self.seed, which, *text])
         law = random.dirichlet([self.sharpness] * self.vocab_size)

@@ -192,14 +192,38 @@ def test_drawn_tokens_treated_as_chosen_keep_fewer_but_stay_exact(name: str) -> 
     )
 
 
-@pytest.mark.parametrize("function", ["keep_chance", "excess", "next_weight"])
+def test_siblings_too_unlikely_for_floats_are_judged_as_chosen() -> None:
+    """draft_probs of (1, 0, 0) after rounding, yet second siblings were drawn: the law must not suffer."""
+    probs = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand(3, 3)
+
+    def trees(world):
+        for second in (1, 2):
+            yield DraftTree((0, 0, second), (-1, 0, 0), probs), 0.5
+
+    assert distance(make_rule("rejection"), WORLDS[0], trees) < EXACT
+
+
+def test_repeated_siblings_change_nothing() -> None:
+    world = WORLDS[0]
+    for token in range(3):
+        tree = DraftTree((0, token, token, 1), (-1, 0, 0, 0))
+        assert distance(make_rule("rejection"), world, lambda world, tree=tree: [(tree, 1.0)]) < EXACT
+
+    def drawn_twice(world):
+        for tree, weight in drawn(1)(world):
+            yield DraftTree((*tree.tokens, tree.tokens[1]), (-1, 0, 0), tree.draft_probs[[0, 1, 1]]), weight
+
+    assert distance(make_rule("rejection"), world, drawn_twice) < EXACT
+
+
+@pytest.mark.parametrize("function", ["keep_chance", "weighted_excess", "next_weight"])
 def test_a_faulty_block_shows(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from outrider.acceptance import block
 
     right = getattr(block, function)
     faults = {
         "keep_chance": lambda weight, excess: weight,
-        "excess": lambda weight, target, draft, token: right(1, target, draft, token),
+        "weighted_excess": lambda weight, target, draft, token: right(1, target, draft, token),
         "next_weight": lambda weight, target, draft, token: right(1, target, draft, token),
     }
     monkeypatch.setattr(block, function, faults[function])

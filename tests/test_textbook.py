@@ -1,14 +1,21 @@
 """The textbook checks: exact fractions, the kiln round, random deterministic models, and the yield formula."""
 
+import io
 import random
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from outrider.acceptance.block import excess, keep_chance, next_weight
+from outrider import Engine
+from outrider.acceptance import available_rules
+from outrider.acceptance.block import keep_chance, next_weight, weighted_excess
 from outrider.acceptance.siblings import SiblingTest
+from outrider.explain import chances, run_explain
+from outrider.explain.tables import play_story
 from outrider.simulate import best_depth, expected_tokens, forecast, simulate_tokens
+from outrider.testing import FunctionDrafter, FunctionTarget
 
 PAIRS = 300
 
@@ -100,18 +107,104 @@ def test_block_verification_of_two_tokens_gives_exactly_the_targets_joint_law() 
                 one = next_weight(Fraction(1), target[()], draft[()], x)
                 two = next_weight(one, target[(x,)], draft[(x,)], y)
                 law[x, y] += weight * two
-                after_one = excess(one, target[(x,)], draft[(x,)], y)
+                after_one = weighted_excess(one, target[(x,)], draft[(x,)], y)
                 keep = keep_chance(one, after_one)
                 if keep > 0 and two < 1:
                     for z in range(size):
                         law[x, z] += weight * (1 - two) * keep * after_one[z] / after_one.sum()
                 if keep < 1 and two < 1:
-                    after_none = excess(Fraction(1), target[()], draft[()], x)
+                    after_none = weighted_excess(Fraction(1), target[()], draft[()], x)
                     for z in range(size):
                         first = weight * (1 - two) * (1 - keep) * after_none[z] / after_none.sum()
                         for w in range(size):
                             law[z, w] += first * target[(z,)][w]
         assert law == {(x, y): target[()][x] * target[(x,)][y] for x, y in law}
+
+
+# ---------------------------------------------------------------- the kiln round, through the real engine
+
+
+def test_the_kiln_needs_two_target_passes_for_six_words() -> None:
+    story = play_story()
+    assert " ".join(story.text) == "the kiln held its heat overnight"
+    assert story.rounds[0].drafted == ("the", "kiln", "cooled", "slowly")
+    assert [played.num_kept for played in story.rounds] == [2, 2]
+    assert [played.next_word for played in story.rounds] == ["held", "overnight"]
+    assert [played.bonus for played in story.rounds] == [False, True]
+    assert story.speculative.stats.rounds == 2
+    assert story.plain.stats.rounds == 6
+    assert story.equal
+
+
+@pytest.mark.parametrize("rule", available_rules())
+def test_the_kiln_takes_as_many_passes_under_every_rule(rule: str) -> None:
+    assert play_story(rule).speculative.stats.rounds == 2
+    assert play_story(rule).equal
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_deterministic_models_never_need_more_passes_than_tokens(seed: int) -> None:
+    source = random.Random(seed)
+    size, tokens, agreement = source.randrange(2, 12), source.randrange(1, 30), source.random()
+    following = [source.randrange(size) for _ in range(size)]
+    guess = [right if source.random() < agreement else source.randrange(size) for right in following]
+
+    def propose(text: list[int], depth: int) -> list[int]:
+        drafted = [text[-1]]
+        for _ in range(depth):
+            drafted.append(guess[drafted[-1]])
+        return drafted[1:]
+
+    target = FunctionTarget(lambda text: [float(i == following[text[-1]]) for i in range(size)], size)
+    result = Engine(target, FunctionDrafter(propose)).generate([0], max_new_tokens=tokens, max_depth=4)
+    written = [0]
+    for _ in range(tokens):
+        written.append(following[written[-1]])
+    assert list(result.token_ids) == written[1:]
+    assert result.stats.rounds == target.num_passes <= tokens
+    if guess == following:
+        assert result.stats.rounds == -(-tokens // 5)
+
+
+# ---------------------------------------------------------------- `outrider explain`
+
+
+def explained(answers: str = "", *, pause: bool = False) -> list[str]:
+    output = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.StringIO(answers))
+        run_explain(Console(file=output, width=80, soft_wrap=True), pause=pause)
+    return output.getvalue().splitlines()
+
+
+def test_explain_fits_a_terminal_and_tells_the_whole_round() -> None:
+    shown = explained()
+    assert max(len(line.rstrip()) for line in shown) <= 79
+    text = "\n".join(shown)
+    for part in (
+        "After the firing, the? kiln? cooled? slowly?",
+        "After the firing, the kiln -cooled- -slowly- held",
+        'bonus word, "overnight"',
+        "with the draft   6       2",
+        "target alone     6       6",
+    ):
+        assert part in text
+
+
+def test_explain_waits_for_enter_and_goes_on_when_nobody_is_there() -> None:
+    waits = [sum("next step" in line for line in explained(answers, pause=True)) for answers in ("", "\n" * 50)]
+    assert waits[0] == 1
+    assert waits[1] >= 7
+    assert not any("next step" in line for line in explained())
+
+
+def test_the_sampled_example_adds_up_to_the_targets_law() -> None:
+    for line in chances.lines():
+        assert line.written == pytest.approx(line.target)
+    kept, replaced = chances.first_coins()
+    assert kept.value < 0.4 <= replaced.value
+    assert kept.word == "cooled"
+    assert replaced.word in ("held", "kept")
 
 
 # ---------------------------------------------------------------- yield and speed-up

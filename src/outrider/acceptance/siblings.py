@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outrider.errors import DrafterError
-
 Law = TypeVar("Law", Tensor, NDArray[np.object_])
 
 
@@ -34,11 +32,12 @@ class SiblingTest(Generic[Law]):
     def chance(self, token: int) -> Any:
         """Chance that the next sibling, which holds `token`, is kept: min(1, remaining / draft)."""
         kept: Any = self.remaining[token]
-        return kept if self._draft is None else min(1, kept / draft_chance(self._draft, token))
+        draft = drawn_law(self._draft, token)
+        return kept if draft is None else min(1, kept / draft[token])
 
     def reject(self, token: int) -> None:
         """Go on after the rejection of a sibling that holds `token`."""
-        excess = without(self.remaining, token) if self._draft is None else (self.remaining - self._draft).clip(min=0)
+        excess = excess_of(self.remaining, self._draft, token)
         mass: Any = excess.sum()
         self.exhausted = not mass > 0
         self.remaining = self._target if self.exhausted else excess / mass
@@ -46,15 +45,20 @@ class SiblingTest(Generic[Law]):
             self._draft = _normalised(without(self._draft, token))
 
 
-def draft_chance(draft: Law, token: int) -> Any:
-    """draft[token]; raises DrafterError where it is 0, for such a token cannot have been drawn from that law."""
-    chance: Any = draft[token]
-    if chance > 0:
-        return chance
-    raise DrafterError(
-        f"token {token} was drafted, but draft_probs gives it probability {float(chance)}; draft_probs must be the law "
-        "that the tokens were drawn from, without replacement (leave it None for tokens that were chosen)"
-    )
+def drawn_law(draft: Law | None, token: int) -> Law | None:
+    """`draft`, or None, a point mass, if `token` has no chance under it.
+
+    A younger sibling may have a chance too small for the floats of draft_probs. To judge it as a token that was
+    chosen is exact, for that is exact however a token came about; it only keeps fewer.
+    """
+    return draft if draft is not None and draft[token] > 0 else None
+
+
+def excess_of(target: Law, draft: Law | None, token: int) -> Law:
+    """What `target` has in excess of the law that `token` was drawn from: their difference's positive part."""
+    drawn = drawn_law(draft, token)
+    difference: Any = None if drawn is None else target - drawn
+    return without(target, token) if difference is None else difference.clip(min=0)
 
 
 def without(law: Law, token: int) -> Law:
