@@ -9,6 +9,7 @@ from outrider import Engine, Request, SamplingParams
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.errors import (
+    CapacityError,
     DrafterError,
     OptionError,
     PairingError,
@@ -280,3 +281,48 @@ def test_per_request_rule_and_drafter() -> None:
     assert [c.stats.method for c in found] == ["plain", "lookup", "model", "lookup"]
     assert [c.stats.rule for c in found] == ["identical"] * 3 + ["rejection"]
     assert len({c.token_ids for c in found}) == 1
+
+
+def test_a_prompt_that_begins_like_an_earlier_text_computes_only_what_is_new() -> None:
+    engine = Engine(target(max_rows=2), LookupDrafter(), reuse_prefixes=True)
+    first = engine.generate([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], max_new_tokens=20)
+    turn = [*first.prompt_token_ids, *first.token_ids, 3, 4]
+    second = engine.generate(turn, max_new_tokens=20)
+    assert second.stats.reused == len(turn) - 3
+    assert second.token_ids == plain(turn, max_new_tokens=20).token_ids
+    system = turn[:15]
+    others = engine.generate_batch([[*system, 1], [*system, 2], [*system, 3], [1, 1, 1]], max_new_tokens=15)
+    for tail, found in zip([[1], [2], [3]], others, strict=False):
+        assert found.token_ids == plain([*system, *tail], max_new_tokens=15).token_ids
+    assert others[0].stats.reused >= 15
+    assert others[3].stats.reused == 0
+
+
+def test_a_failed_row_is_never_reused() -> None:
+    engine = Engine(target(max_rows=1), reuse_prefixes=True)
+    prompt = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    with pytest.raises(ProcessorError):
+        engine.generate(prompt, logits_processors=[fail_at(14)])
+    found = engine.generate([*prompt, *plain(prompt).token_ids[:3], 1], max_new_tokens=9)
+    assert found.stats.reused == 0
+
+
+def test_a_full_queue_and_a_late_request() -> None:
+    engine = Engine(target(max_rows=1), max_waiting=1)
+    late = engine.submit(Request([1], SamplingParams(max_new_tokens=50), timeout=1e-9))
+    with pytest.raises(CapacityError, match="1 requests are waiting"):
+        engine.submit([2])
+    engine.step()
+    assert late.completion.finish_reason == "cancelled"
+    assert "timeout" in late.completion.stats.warnings[0]
+
+
+def test_an_observer_sees_every_round() -> None:
+    traces = []
+    engine = Engine(target(), oracle([1, 2]), on_round=traces.append)
+    found = engine.generate([1, 2], max_new_tokens=20, max_depth=3)
+    assert [token for trace in traces for row in trace.rows for token in row.delivered] == list(found.token_ids)
+    assert len(traces) == found.stats.rounds
+    row = traces[0].rows[0]
+    assert row.tokens[1:] == row.target_best[:-1]
+    assert all(0 < chance <= 1 for chance in row.target_chance)

@@ -36,7 +36,8 @@ class CompletionStats:
     """What one request did. Seconds are wall-clock of the rounds it took part in, shared with its neighbours.
 
     accepted_per_position[i]: share of rounds in which the draft token at depth i+1 was kept (of all rounds).
-    drafters: proposed and accepted by drafter name. method: the drafter, or "plain"; off_reason says why plain.
+    reused: prompt tokens whose cache was already there. recomputed: times the cache had to be computed again.
+    method: the drafters that proposed, or "plain"; off_reason says why plain.
     """
 
     method: str
@@ -51,6 +52,7 @@ class CompletionStats:
     rounds_without_proposal: int = 0
     accepted_per_position: tuple[float, ...] = ()
     recomputed: int = 0
+    reused: int = 0
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
     off_reason: str | None = None
     warnings: tuple[str, ...] = ()
@@ -95,6 +97,7 @@ class Tally:
     max_proposed: int = 0
     rounds_without_proposal: int = 0
     recomputed: int = 0
+    reused: int = 0
     kept_at: list[int] = field(default_factory=list[int])
     drafters: set[str] = field(default_factory=set[str])
     warnings: list[str] = field(default_factory=list[str])
@@ -127,6 +130,7 @@ class Tally:
             rounds_without_proposal=self.rounds_without_proposal,
             accepted_per_position=tuple(count / self.rounds for count in self.kept_at),
             recomputed=self.recomputed,
+            reused=self.reused,
             seconds=self.seconds,
             off_reason=None if self.drafters else off_reason or "; ".join(self.warnings) or "nothing was proposed",
             warnings=tuple(self.warnings),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.errors import PromptError
+from outrider.errors import OptionError, PromptError
 from outrider.sampling.params import SamplingParams
 from outrider.targets.base import TargetInfo, Tokenizer
 
@@ -13,12 +13,20 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """One generation: a prompt (text, token ids, or chat messages), its settings, its own drafter or rule if any."""
+    """One generation: a prompt (text, token ids, or chat messages), its settings, its own drafter or rule if any.
+
+    timeout: seconds from submission after which it is cancelled with what it has.
+    """
 
     prompt: Prompt
     params: SamplingParams = field(default_factory=SamplingParams)
     drafter: str | None = None
     rule: str | None = None
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout > 0:
+            raise OptionError(f"timeout is {self.timeout!r}; it must be a number of seconds above 0")
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer | None, info: TargetInfo) -> list[int]:

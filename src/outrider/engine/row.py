@@ -5,6 +5,7 @@ exception or an interrupt in between leaves the row at its last committed token.
 """
 
 import copy
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from outrider.acceptance.base import Rule
 from outrider.drafters.base import DraftContext
 from outrider.engine.completion import Completion, FinishReason, Origin, Tally, TokenEvent
 from outrider.engine.request import Request
+from outrider.errors import EngineError
 from outrider.policy.base import PlanView
 from outrider.sampling.laws import Laws
 from outrider.sampling.logprobs import TokenLogprobs, token_logprobs
@@ -68,12 +70,26 @@ class Row:
     stop_match: str | int | None = None
     error: Exception | None = None
     off_reason: str | None = None
+    submitted: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.stream = TextStream(self.tokenizer) if self.tokenizer else None
         self.checker = StopChecker(tuple(self.params.stop or ()), self.params.include_stop)
         self.end_token_ids = self.params.end_token_ids(self.info.eos_token_ids)
         self.budget = min(self.params.max_new_tokens or 0, self.info.max_length - self.num_prompt)
+
+    @property
+    def is_late(self) -> bool:
+        """Past the request's timeout."""
+        limit = self.request.timeout
+        return limit is not None and time.monotonic() - self.submitted > limit
+
+    @property
+    def cache_row(self) -> int:
+        """The target's row that serves this request; only a running one has it."""
+        if self.slot is None:
+            raise EngineError(f"request {self.id} has no cache row yet")
+        return self.slot
 
     @property
     def written(self) -> list[int]:

@@ -82,6 +82,10 @@ class Target(Protocol):
         """Drop the newest entries of the row's cache beyond `length`; a shorter cache stays as it is."""
         ...
 
+    def copy(self, source: int, row: int, length: int) -> None:
+        """The free row `row` becomes a copy of the first `length` tokens of `source`."""
+        ...
+
     def length(self, row: int) -> int:
         """Committed tokens in the row's cache; 0 for a row that is free."""
         ...

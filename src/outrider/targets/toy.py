@@ -76,6 +76,9 @@ class FunctionTarget:
     def truncate(self, row: int, length: int) -> None:
         del self._rows.get(row, [])[length:]
 
+    def copy(self, source: int, row: int, length: int) -> None:
+        self._rows[row] = self._rows.get(source, [])[:length]
+
     def length(self, row: int) -> int:
         return len(self._rows.get(row, ()))
 

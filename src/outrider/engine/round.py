@@ -1,0 +1,135 @@
+"""One round: plan, propose, score, probabilities, accept, commit, observe. It runs in this one direction.
+
+A row whose own drafter, processor, rule or logits fail ends with that error; the others do not notice. Until `commit`
+nothing has changed, so an exception of the target, or an interrupt, leaves every row at its last committed token.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from outrider.engine.drafting import Drafting
+from outrider.engine.row import Row, Taken
+from outrider.engine.trace import RoundTrace, trace_row
+from outrider.engine.watch import Stopwatch
+from outrider.errors import DrafterError
+from outrider.policy.base import Policy
+from outrider.targets.base import Target
+from outrider.types import DraftTree, Packed, Plan, RoundStats, Scored, pack
+
+
+@dataclass(eq=False)
+class Share:
+    """One row's part of a round. nodes: its entries in the pack. taken: None if the row failed."""
+
+    row: Row
+    plan: Plan
+    tree: DraftTree
+    nodes: slice = field(default_factory=lambda: slice(0))
+    taken: Taken | None = None
+
+
+class Rounds:
+    """Runs rounds over rows whose caches are as invariant I1 wants them."""
+
+    def __init__(
+        self,
+        target: Target,
+        drafting: Drafting,
+        policy: Policy,
+        on_round: Callable[[RoundTrace], None] | None = None,
+    ) -> None:
+        self._target = target
+        self._drafting = drafting
+        self._policy = policy
+        self._on_round = on_round
+        self._count = 0
+
+    def run(self, rows: Sequence[Row]) -> None:
+        watch = Stopwatch()
+        plans = self._plan(rows)
+        with watch("draft"):
+            shares = self._propose(rows, plans)
+        if not shares:
+            return
+        packed = self._pack(shares)
+        with watch("score"):
+            scored = self._target.score(packed)
+        with watch("accept"):
+            self._accept(shares, scored)
+        traces = [trace_row(s.row, s.plan, s.tree, s.taken, scored.logits[s.nodes]) for s in self._traced(shares)]
+        self._target.commit({s.row.cache_row: s.taken.outcome for s in shares if s.taken})
+        figures = tuple(s.row.apply(s.taken, s.tree, s.plan) for s in shares if s.taken and not s.row.finish_reason)
+        self._observe(shares, scored)
+        stats = RoundStats(figures, watch.read(), packed.num_nodes)
+        self._policy.observe(stats)
+        for share in shares:
+            share.row.tally.seconds += stats.seconds
+        if self._on_round:
+            self._on_round(RoundTrace(self._count, tuple(traces), stats.seconds, packed.num_nodes))
+        self._count += 1
+
+    def _plan(self, rows: Sequence[Row]) -> list[Plan]:
+        views = [row.view() for row in rows]
+        plans = self._policy.plan(views)
+        return [_within(plan, view.room) for plan, view in zip(plans, views, strict=True)]
+
+    def _propose(self, rows: Sequence[Row], plans: Sequence[Plan]) -> list[Share]:
+        shares: list[Share] = []
+        for row, plan, answer in zip(rows, plans, self._drafting.propose(rows, plans), strict=True):
+            if isinstance(answer, DrafterError):
+                row.finish("error", answer)
+            else:
+                shares.append(Share(row, plan, answer))
+        return shares
+
+    def _pack(self, shares: Sequence[Share]) -> Packed:
+        trees = [share.tree for share in shares]
+        rows = [share.row.cache_row for share in shares]
+        packed = pack(trees, rows, [len(share.row.tokens) - 1 for share in shares], self._target.info.device)
+        for index, share in enumerate(shares):
+            share.nodes = slice(packed.starts[index], packed.starts[index + 1])
+        return packed
+
+    def _accept(self, shares: Sequence[Share], scored: Scored) -> None:
+        best = _argmax([share.row for share in shares], scored)
+        for share in shares:
+            row, tree = share.row, share.tree
+            try:
+                laws = row.laws(scored.logits[share.nodes], tree, _all_sound(best[share.nodes]))
+                share.taken = row.take(tree, row.rule(tree, laws, row.noise), laws)
+            except Exception as error:
+                row.finish("error", error)
+
+    def _traced(self, shares: Sequence[Share]) -> list[Share]:
+        return [share for share in shares if share.taken] if self._on_round else []
+
+    def _observe(self, shares: Sequence[Share], scored: Scored) -> None:
+        for share in shares:
+            if share.taken:
+                nodes = range(share.nodes.start, share.nodes.stop)
+                error = self._drafting.observe(share.row, share.tree, share.taken.outcome, scored, nodes)
+                if error:
+                    share.row.finish("error", error)
+
+
+def _within(plan: Plan, room: int) -> Plan:
+    """The plan cut to what may still be written: a draft beyond it could never be delivered."""
+    depth = max(0, min(plan.max_depth, room))
+    if depth == 0 or plan.drafter == "none":
+        return replace(plan, drafter="none", max_depth=0, max_nodes=0)
+    return replace(plan, max_depth=depth, max_nodes=max(1, plan.max_nodes))
+
+
+def _argmax(rows: Sequence[Row], scored: Scored) -> list[int]:
+    """Every node's likeliest raw token, if a row can use it; -1 where the logits are not sound."""
+    if not any(row.params.greedy and not row.params.shapes_logits for row in rows):
+        return []
+    best = scored.logits.max(-1)
+    return torch.where(best.values > float("-inf"), best.indices, -1).tolist()
+
+
+def _all_sound(best: list[int]) -> list[int] | None:
+    """The fast path's ids; None sends a row with unsound logits the slow way, which reports them."""
+    return best if best and min(best) >= 0 else None

@@ -1,0 +1,96 @@
+"""Rows come and go: admission, chunked prefill, the check of invariant I1, and release.
+
+First come, first served. A step computes at most one chunk of prompt tokens, so that long prompts do not stall rows
+that are already writing.
+"""
+
+from collections import deque
+
+from outrider.engine.drafting import Drafting
+from outrider.engine.row import Row
+from outrider.engine.slots import Slots
+from outrider.engine.watch import Stopwatch
+from outrider.errors import CapacityError
+from outrider.policy.base import Policy
+from outrider.targets.base import Target
+
+
+class Schedule:
+    """The waiting and the running rows of one engine."""
+
+    def __init__(
+        self,
+        target: Target,
+        drafting: Drafting,
+        policy: Policy,
+        *,
+        prefill_chunk: int,
+        reuse_prefixes: bool,
+        max_waiting: int | None,
+    ) -> None:
+        self.waiting: deque[Row] = deque()
+        self.running: list[Row] = []
+        self.slots = Slots(target, reuse=reuse_prefixes)
+        self._target = target
+        self._drafting = drafting
+        self._policy = policy
+        self._prefill_chunk = prefill_chunk
+        self._max_waiting = max_waiting
+
+    def check_room(self) -> None:
+        """CapacityError if the queue is full."""
+        if self._max_waiting is not None and len(self.waiting) >= self._max_waiting:
+            raise CapacityError(f"{len(self.waiting)} requests are waiting, which is the limit; try again later")
+
+    def admit(self) -> None:
+        """Cancel what is late, then give waiting requests a row."""
+        for row in [*self.waiting, *self.running]:
+            if row.is_late:
+                row.tally.warnings.append(f"cancelled after its timeout of {row.request.timeout} s")
+                row.finish("cancelled")
+        self.release()
+        while self.waiting and self.slots.available:
+            row = self.waiting.popleft()
+            held = [(other.cache_row, other.tokens[: other.prefilled]) for other in self.running]
+            row.slot, row.prefilled = self.slots.take(row.tokens, held)
+            row.tally.reused = row.prefilled
+            self.running.append(row)
+
+    def prefill(self) -> list[Row]:
+        """Compute at most one chunk of prompt tokens; returns the rows that are ready for a round."""
+        budget = self._prefill_chunk
+        for row in self.running:
+            self._check_cache(row)
+            size = min(budget, len(row.tokens) - 1 - row.prefilled)
+            if size > 0:
+                self._prefill_row(row, size)
+                budget -= size
+        return [row for row in self.running if not row.needs_prefill and row.finish_reason is None]
+
+    def release(self) -> None:
+        """Finished rows leave; their drafters forget them and their cache rows are free, or warm, at once."""
+        for row in [row for row in self.running if row.finish_reason is not None]:
+            self.running.remove(row)
+            sound = row.finish_reason != "error" and self._target.length(row.cache_row) == row.prefilled
+            self.slots.give_back(row.cache_row, row.tokens[: row.prefilled] if sound else None)
+            self._drafting.end(row)
+            self._policy.end(row.id)
+        if any(row.finish_reason is not None for row in self.waiting):
+            self.waiting = deque(row for row in self.waiting if row.finish_reason is None)
+
+    def _prefill_row(self, row: Row, size: int) -> None:
+        watch = Stopwatch()
+        try:
+            with watch("prefill"):
+                self._target.prefill([row.cache_row], [row.tokens[row.prefilled : row.prefilled + size]])
+            row.prefilled += size
+        except Exception as error:
+            row.finish("error", error)
+        row.tally.seconds += watch.read()
+
+    def _check_cache(self, row: Row) -> None:
+        """Invariant I1. A cache of another length (a roll-back that failed, an interrupt) is computed again."""
+        if self._target.length(row.cache_row) != row.prefilled:
+            self._target.free([row.cache_row])
+            row.prefilled = 0
+            row.tally.recomputed += 1
