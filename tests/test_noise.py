@@ -60,10 +60,10 @@ def test_a_larger_vocabulary_only_adds_numbers():
 
 def test_uniform_over_ids_positions_seeds_and_rounds():
     assert chi_square(uniforms(Noise(1), 0, 100_000)) > 1e-4
-    first = [uniforms(Noise(1), position, 1) for position in range(5000)]
-    assert chi_square(torch.cat(first)) > 1e-4
-    assert chi_square(torch.cat([uniforms(Noise(seed), 0, 1) for seed in range(5000)])) > 1e-4
-    assert chi_square(torch.cat([uniforms(Noise(1, turn), 0, 1) for turn in range(5000)])) > 1e-4
+    first = [uniforms(Noise(1), position, 1) for position in range(800)]
+    assert chi_square(torch.cat(first), 16) > 1e-4
+    assert chi_square(torch.cat([uniforms(Noise(seed), 0, 1) for seed in range(800)]), 16) > 1e-4
+    assert chi_square(torch.cat([uniforms(Noise(1, turn), 0, 1) for turn in range(800)]), 16) > 1e-4
     numbers = [Noise(1).uniform(position, "accept", index) for position in range(500) for index in range(10)]
     assert chi_square(torch.tensor(numbers)) > 1e-4
 

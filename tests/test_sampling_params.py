@@ -80,7 +80,7 @@ def test_a_bad_value_is_refused_in_one_line_naming_option_and_value(name, value)
     message = str(caught.value)
     assert name in message
     assert "\n" not in message
-    inner = list(value.values() or value)[0] if isinstance(value, dict) else value
+    inner = next(iter(value.values() or value)) if isinstance(value, dict) else value
     shown = [repr(inner), *(repr(item) for item in inner)] if isinstance(inner, (list, tuple)) else [repr(inner)]
     assert any(item in message for item in (*shown, *(map(repr, value) if isinstance(value, dict) else ())))
 

@@ -97,12 +97,12 @@ class Laws:
             self._cache[key] = make(node)
         return self._cache[key]  # pyright: ignore[reportReturnType]
 
-    def _raw(self, node: int) -> Float[Tensor, "V"]:
+    def _raw(self, node: int) -> Tensor:
         row = working_precision(self._rows[node])
         _check_peak(float(row.max()), self.position(node))
         return settle_infinities(row)
 
-    def _process(self, node: int) -> Float[Tensor, "V"]:
+    def _process(self, node: int) -> Tensor:
         row = self._raw(node)
         if not self.params.shapes_logits:
             return row

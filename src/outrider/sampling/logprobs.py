@@ -6,7 +6,6 @@ Ranks count what is strictly likelier, then equal ones of lower id, so they are 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from outrider.sampling.laws import Laws
@@ -43,14 +42,14 @@ def token_logprobs(laws: Laws, node: int, token_id: int, n: int) -> TokenLogprob
     )
 
 
-def _rank(values: Float[Tensor, "V"], token_id: int) -> int:
+def _rank(values: Tensor, token_id: int) -> int:
     value = values[token_id]
     likelier = torch.count_nonzero(values > value)
     equal_before = torch.count_nonzero(values[:token_id] == value)
     return 1 + int(likelier) + int(equal_before)
 
 
-def _top(values: Float[Tensor, "V"], n: int) -> tuple[tuple[int, float], ...]:
+def _top(values: Tensor, n: int) -> tuple[tuple[int, float], ...]:
     if n == 0:
         return ()
     ids = best(values, n)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
-from jaxtyping import Float64, Int, Int64
+from jaxtyping import Float64, Int
 from torch import Tensor
 
 Stream = Literal["token", "draft", "accept", "recover"]
@@ -69,25 +69,25 @@ def mix64(state: int) -> int:
     return z ^ (z >> 31)
 
 
-def _splitmix(z: Int64[Tensor, "K"]) -> Int64[Tensor, "K"]:
+def _splitmix(z: Tensor) -> Tensor:
     """mix64's finaliser on int64 tensors: products wrap, and a shift is made logical by masking the sign's copies."""
     z = (z ^ _shift(z, 30)).mul_(_signed(_FIRST))
     z = (z ^ _shift(z, 27)).mul_(_signed(_SECOND))
     return z ^ _shift(z, 31)
 
 
-def _shift(z: Int64[Tensor, "K"], count: int) -> Int64[Tensor, "K"]:
+def _shift(z: Tensor, count: int) -> Tensor:
     return (z >> count).bitwise_and_((1 << (64 - count)) - 1)
 
 
-def _to_gumbel(words: Int64[Tensor, "K"]) -> Float64[Tensor, "K"]:
+def _to_gumbel(words: Tensor) -> Tensor:
     """-log(-log(u)), u the middle of one of 2**52 equal cells of (0, 1): never 0 or 1, so always finite."""
     uniforms = _shift(words, 12).double().add_(0.5).mul_(2.0**-52)
     return uniforms.log_().neg_().log_().neg_()
 
 
 @lru_cache(maxsize=8)
-def _all_steps(vocab_size: int, device: str) -> Int64[Tensor, "V"]:
+def _all_steps(vocab_size: int, device: str) -> Tensor:
     """(id + 1) * golden ratio for every id; constants, so kept."""
     return torch.arange(1, vocab_size + 1, dtype=torch.int64, device=device) * _signed(_GOLDEN)
 

@@ -107,7 +107,7 @@ def law(logits: Float[Tensor, "V"], params: SamplingParams) -> Float[Tensor, "V"
     return truncate(warm, params.top_k or 0, params.top_p or 1.0, params.min_p or 0.0).log_softmax(0)
 
 
-def _temper(logits: Float[Tensor, "V"], temperature: float) -> Float[Tensor, "V"]:
+def _temper(logits: Tensor, temperature: float) -> Tensor:
     """(logits - max) / temperature. The largest is always 0, so a tiny temperature ends in greedy, not in NaN."""
     if temperature == 1.0:
         return logits
@@ -117,14 +117,14 @@ def _temper(logits: Float[Tensor, "V"], temperature: float) -> Float[Tensor, "V"
     return (centred.double() / temperature).to(logits.dtype)
 
 
-def _add_bias(logits: Float[Tensor, "V"], params: SamplingParams) -> None:
+def _add_bias(logits: Tensor, params: SamplingParams) -> None:
     pairs = [(token_id, added) for token_id, added in (params.logit_bias or {}).items() if token_id < len(logits)]
     if pairs:
         ids, added = zip(*pairs, strict=True)
         logits[_known(ids, logits)] += torch.tensor(added, dtype=logits.dtype, device=logits.device)
 
 
-def _penalise(logits: Float[Tensor, "V"], history: Sequence[int], num_prompt: int, params: SamplingParams) -> None:
+def _penalise(logits: Tensor, history: Sequence[int], num_prompt: int, params: SamplingParams) -> None:
     """Repetition (prompt and output, as in transformers), then presence and frequency (output, as in OpenAI's API)."""
     repetition = params.repetition_penalty or 1.0
     presence, frequency = params.presence_penalty or 0.0, params.frequency_penalty or 0.0
@@ -138,18 +138,16 @@ def _penalise(logits: Float[Tensor, "V"], history: Sequence[int], num_prompt: in
         logits -= presence * (counts > 0) + frequency * counts
 
 
-def _known(tokens: Sequence[int], logits: Float[Tensor, "V"]) -> Tensor:
+def _known(tokens: Sequence[int], logits: Tensor) -> Tensor:
     ids = torch.tensor(tokens, dtype=torch.long, device=logits.device)
     return ids[ids < len(logits)]
 
 
-def _forbid(logits: Float[Tensor, "V"], ids: Sequence[int]) -> None:
+def _forbid(logits: Tensor, ids: Sequence[int]) -> None:
     logits[_known(ids, logits)] = -math.inf
 
 
-def _apply_processor(
-    logits: Float[Tensor, "V"], history: Sequence[int], processor: LogitsProcessor
-) -> Float[Tensor, "V"]:
+def _apply_processor(logits: Tensor, history: Sequence[int], processor: LogitsProcessor) -> Tensor:
     where = f"logits processor {processor_name(processor)!r} at position {len(history)}"
     try:
         changed = processor(list(history), logits.clone())

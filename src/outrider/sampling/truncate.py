@@ -56,13 +56,13 @@ def ids_where(mask: Bool[Tensor, "V"]) -> Int64[Tensor, "K"]:
     return mask.nonzero().flatten()
 
 
-def _kth_largest(values: Float[Tensor, "V"], k: int) -> float:
+def _kth_largest(values: Tensor, k: int) -> float:
     if values.is_cpu:
         return float(np.partition(values.numpy(), len(values) - k)[len(values) - k])
     return float(values.topk(k).values[-1])
 
 
-def _nucleus(logits: Float[Tensor, "V"], top_p: float, search: int) -> Int[Tensor, "K"]:
+def _nucleus(logits: Tensor, top_p: float, search: int) -> Tensor:
     probs = logits.softmax(0)
     while True:
         ids = best(logits, search)
@@ -72,19 +72,19 @@ def _nucleus(logits: Float[Tensor, "V"], top_p: float, search: int) -> Int[Tenso
         search *= 8
 
 
-def _before(probs: Float[Tensor, "V"], order: Int[Tensor, "K"]) -> Float[Tensor, "K"]:
+def _before(probs: Tensor, order: Tensor) -> Tensor:
     """Mass of the tokens that come before each in this order."""
     mass = probs[order].double()
     return mass.cumsum(0) - mass
 
 
-def _drop_unlikely(logits: Float[Tensor, "V"], min_p: float) -> Float[Tensor, "V"]:
+def _drop_unlikely(logits: Tensor, min_p: float) -> Tensor:
     if min_p == 0.0:
         return logits
     return logits.masked_fill((logits - logits.max()).exp() < min_p, -math.inf)
 
 
-def _keep(logits: Float[Tensor, "V"], ids: Int[Tensor, "K"]) -> Float[Tensor, "V"]:
+def _keep(logits: Tensor, ids: Tensor) -> Tensor:
     kept = torch.full_like(logits, -math.inf)
     kept[ids] = logits[ids]
     return kept
