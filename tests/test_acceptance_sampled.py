@@ -92,9 +92,9 @@ def test_texts_have_the_targets_joint_law(rule: str, draft: Draft) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "draft"), [*SHAPES, ("block", drafting(1, 1, 1)), ("rejection", drafting(3, 2))])
-@pytest.mark.parametrize("seed", [11, 12, 13])
+@pytest.mark.parametrize("seed", [11, 12])
 def test_texts_have_the_targets_joint_law_in_depth(rule: str, draft: Draft, seed: int) -> None:
-    assert p_value(rule, draft, 25_000, World(seed=seed, sharpness=0.8)) > 1e-4
+    assert p_value(rule, draft, 6000, World(seed=seed, sharpness=0.8)) > 1e-4
 
 
 class Halves(World):

@@ -1,7 +1,8 @@
 """Speculative sampling: keep a token with chance min(1, target/draft), else draw from what the target has in excess.
 
 Sources: Leviathan et al. 2023 (arXiv:2211.17192), Chen et al. 2023 (arXiv:2302.01318); trees after Miao et al. 2024
-(SpecInfer, arXiv:2305.09781): siblings are judged in node order, each against the residual its elder siblings left.
+(SpecInfer, arXiv:2305.09781) and, drawn without replacement, Jeon et al. 2024 (arXiv:2402.14160): siblings are judged
+in node order, each against the residual that its elder siblings left.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 Laws are one-dimensional torch tensors, or numpy object arrays of fractions (the tests prove exactness with those,
 through this very code). Sources: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2; for siblings
-Miao et al. 2024 (SpecInfer), algorithm 2.
+Miao et al. 2024 (SpecInfer) and Jeon et al. 2024.
 """
 
 from typing import Any, Generic, TypeVar

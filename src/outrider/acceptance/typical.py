@@ -1,6 +1,6 @@
 """Typical acceptance of Medusa: keeps whatever the target finds plausible. Lossy: the text's law is NOT the target's.
 
-Source: Cai et al. 2024 (arXiv:2401.10774), section 2.3.1: a token is kept if its target probability exceeds
+Source: Cai et al. 2024 (arXiv:2401.10774), typical acceptance: a token is kept if its target probability exceeds
 min(epsilon, delta * exp(-entropy of the target's law)); of all kept paths the longest wins. At temperature 0 the
 law is a one-hot and the rule is exact by itself.
 """
