@@ -27,9 +27,9 @@ test-slow: $(VENV)/dev ## statistics in depth, large models, soak
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 check: $(VENV)/dev ## style, types, and the tests with warnings as errors
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m pyright
 	$(BIN)/python -m pytest -W error $(ARGS)
 
 faults: $(VENV)/dev ## break the code on purpose; the suite must notice every time
@@ -54,14 +54,15 @@ $(VENV)/dev: $(VENV)/runtime
 
 # install(requirements file, files that matter, stamp)
 define install
-set -e; \
+set -eo pipefail; \
 sum="$$(cat $(2) | cksum) $$(pwd)"; \
 if [ -x $(BIN)/python ] && $(BIN)/python -c '' 2>/dev/null && [ "$$(cat $(3) 2>/dev/null)" = "$$sum" ]; then exit 0; fi; \
 if [ -z "$(PYTHON)" ]; then echo "Outrider needs Python 3.11 or newer; none was found on the path" >&2; exit 2; fi; \
 if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); fi; \
 echo "installing the pinned packages of $(1) (the first time takes some minutes)"; \
-$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(1); \
+$(BIN)/python -m pip install --disable-pip-version-check -r $(1) | \
+	awk '/^Collecting/ { print "  " $$2; fflush() }'; \
 $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .; \
 echo "$$sum" > $(3)
 endef

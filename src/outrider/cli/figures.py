@@ -24,6 +24,16 @@ def versus(comparison: Comparison) -> str:
     return f"{plain}, {what}{_excuse(comparison)}"
 
 
+def one_line(comparison: Comparison) -> str:
+    """Both runs on one line of at most 80 columns where they are equal."""
+    stats = comparison.speculative.stats
+    kept = f"{stats.acceptance:.0%} accepted" if stats.acceptance is not None else "nothing drafted"
+    return (
+        f"{stats.delivered} tokens, {stats.rounds} rounds ({stats.tokens_per_round:.2f} each), {kept}, "
+        f"{tokens_per_second(comparison.speculative):.1f} tok/s; {versus(comparison)}"
+    )
+
+
 def method(completion: Completion) -> str:
     """`lookup, identical (lossless), bitwise`; why plain, if it was."""
     stats = completion.stats

@@ -1,0 +1,62 @@
+"""`outrider demo`: a real model writes with speculation, then without, and the two are compared."""
+
+from typing import Annotated
+
+import typer
+
+from outrider import models
+from outrider.api import load
+from outrider.cli.figures import one_line
+from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET
+from outrider.cli.play import compare, play
+from outrider.cli.quiet import quiet_loading
+from outrider.cli.terminal import legend, show, text_console
+from outrider.engine.engine import Engine
+
+PROMPT = """\
+# Units of length, each with its size in metres.
+UNITS = [
+    Unit(name="metre", symbol="m", metres=1.0),
+    Unit(name="kilometre", symbol="km", metres=1000.0),
+"""
+
+Target = Annotated[str, typer.Option(help="The model whose words are wanted.")]
+DrafterName = Annotated[str, typer.Option(help="What drafts; see `outrider drafters`.")]
+Prompt = Annotated[str, typer.Option(help="The text to go on from.", show_default=False)]
+Tokens = Annotated[int, typer.Option(help="How much to write.", min=1)]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(demo)
+
+
+def demo(
+    target: Target = DEFAULT_TARGET,
+    drafter: DrafterName = DEFAULT_DRAFTER,
+    prompt: Prompt = PROMPT,
+    tokens: Tokens = 160,
+) -> None:
+    """Watch a real model write with speculation, then see the same without it. Exit code 1 if the tokens differ."""
+    console = text_console()
+    console.print(f"target {target}, drafter {drafter}, greedy, {tokens} tokens", style="dim", markup=False)
+    if target in models.MODELS:
+        models.pull(target, lambda text: console.print(text, style="dim", markup=False))
+    with console.status("loading"), quiet_loading():
+        engine = load(target, drafter)
+        _warm_up(engine, prompt)
+    console.print(legend(console), end="\n\n")
+    console.print(prompt, end="", markup=False)
+    sampling = {"temperature": 0.0, "max_new_tokens": tokens}
+    completion = play(engine, prompt, sampling, lambda event: show(event, console, marks=True))
+    console.print("\n")
+    with console.status("the same without speculation"):
+        comparison = compare(engine, prompt, sampling, completion)
+    console.print(one_line(comparison), markup=False)
+    if comparison.must_be_equal and not comparison.equal:
+        raise typer.Exit(1)
+
+
+def _warm_up(engine: Engine, prompt: str) -> None:
+    """Both kinds of pass once, so that the first run to be timed does not pay for the first use of anything."""
+    engine.generate(prompt, max_new_tokens=16, temperature=0.0)
+    engine.generate(prompt, max_new_tokens=4, temperature=0.0, max_depth=0)

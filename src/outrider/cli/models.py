@@ -1,0 +1,28 @@
+"""`outrider models`: the small models that need no model hub."""
+
+from typing import Annotated
+
+import typer
+
+from outrider import models as demo_models
+from outrider.cli.terminal import notes_console
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Fetch and list the small models that need no model hub.")
+    group.command("list")(list_models)
+    group.command("pull")(pull)
+    app.add_typer(group, name="models")
+
+
+def list_models() -> None:
+    """List the models, their size and licence, and whether they are here."""
+    for listed in demo_models.listing():
+        model, state = listed.model, "here" if listed.path else "-"
+        print(f"{model.name:14}{model.megabytes:>5} MB  {state:6}{model.licence}: {model.about}")
+
+
+def pull(name: Annotated[str, typer.Argument(help="A name from `outrider models list`.")]) -> None:
+    """Fetch a model into the cache folder, its checksum verified; print where it is."""
+    notes = notes_console()
+    print(demo_models.pull(name, lambda text: notes.print(text, markup=False)))
