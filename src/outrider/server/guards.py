@@ -1,0 +1,170 @@
+"""What stands before every handler, as plain ASGI: request ids and the access log, limits, the API key.
+
+Nothing here reads a body beyond counting its bytes, and nothing buffers an answer.
+"""
+
+import asyncio
+import hmac
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outrider.server.errors import make_body
+from outrider.server.logs import log
+
+OPEN_PATHS = ("/health", "/ready")  # for probes, which have no key
+_GOOD_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class RequestLog:
+    """Gives every request an id (the client's X-Request-Id if it is a sane one), and writes one line when it is over."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _GOOD_ID.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        started, status = time.monotonic(), 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:
+            log("unhandled", level=40, error=error, request_id=request_id)
+            if status:
+                raise  # the answer has begun: the server closes the connection
+            await answer(send_with_id, 500, "internal error; the server's log has the cause", "internal_error")
+        finally:
+            self._write(scope, request_id, status, time.monotonic() - started)
+
+    def _write(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
+        client = scope.get("client") or ("?", 0)
+        fields = {"method": scope["method"], "path": scope["path"], "status": status, "client": client[0]}
+        log("request", request_id=request_id, seconds=round(seconds, 4), **fields)
+
+
+class Limits:
+    """At most max_clients open requests; bodies of at most max_body_bytes that arrive within body_timeout seconds."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        max_clients: int,
+        max_body_bytes: int,
+        body_timeout: float,
+        on_refusal: Callable[[str], None],
+    ) -> None:
+        self._app = app
+        self._max_clients = max_clients
+        self._max_bytes = max_body_bytes
+        self._timeout = body_timeout
+        self._on_refusal = on_refusal
+        self._open = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            return await self._app(scope, receive, send)
+        if self._open >= self._max_clients:
+            self._on_refusal("clients")
+            message = f"{self._open} requests are open and the limit is {self._max_clients}; try again later"
+            return await answer(send, 503, message, "too_many_clients", [(b"retry-after", b"1")])
+        self._open += 1
+        try:
+            await self._limited(scope, receive, send)
+        finally:
+            self._open -= 1
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await self._read(scope, receive)
+        except _Refused as refusal:
+            self._on_refusal("body")
+            return await answer(
+                send, refusal.status, str(refusal), "invalid_request_error", [(b"connection", b"close")]
+            )
+        await self._app(scope, _replay(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        """The whole body. Raises _Refused for one that is too large or too slow."""
+        too_large = _Refused(413, f"the body is larger than this server's limit of {self._max_bytes} bytes")
+        length = Headers(scope=scope).get("content-length", "0")
+        if length.isdigit() and int(length) > self._max_bytes:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _Refused(400, "the client left before its body was complete")
+                    body += message.get("body", b"")
+                    if len(body) > self._max_bytes:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise _Refused(408, f"the body did not arrive within {self._timeout:g} s") from None
+
+
+class ApiKey:
+    """Asks for one of the keys as a bearer token, except of probes. Keys are compared in constant time."""
+
+    def __init__(self, app: ASGIApp, *, keys: Iterable[str]) -> None:
+        self._app = app
+        self._digests = [sha256(key.encode()).digest() for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._digests or scope["path"] in OPEN_PATHS or self._known(scope):
+            return await self._app(scope, receive, send)
+        headers = [(b"www-authenticate", b"Bearer")]
+        await answer(
+            send, 401, "the API key is missing or wrong; send it as a bearer token", "invalid_api_key", headers
+        )
+
+    def _known(self, scope: Scope) -> bool:
+        kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        digest = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]  # all of them, every time
+        return kind.lower() == "bearer" and any(matches)
+
+
+async def answer(send: Send, status: int, message: str, code: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """A whole answer with OpenAI's error object."""
+    body = json.dumps(make_body(message, status, code)).encode()
+    fields = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body as one message, then whatever the connection says (that the client left)."""
+    messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replayed
