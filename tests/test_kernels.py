@@ -1,6 +1,7 @@
 """The native product: right to rounding, and every row's bits independent of its neighbours, its place, the threads."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -246,6 +247,13 @@ def test_the_library_is_cached_and_a_concurrent_build_is_harmless(
     assert sorted(path.name for path in (tmp_path / "outrider" / "kernels").iterdir()) == [Path(paths.pop()).name]
     before = build.build().stat().st_mtime_ns
     assert build.build().stat().st_mtime_ns == before
+
+
+def test_where_there_is_a_compiler_there_are_kernels() -> None:
+    """Else a broken kernel, turned away by its trial, would only skip the tests above."""
+    if os.environ.get(library.SWITCH) == "0" or not any(shutil.which(name) for name in build.COMPILERS):
+        pytest.skip("switched off, or no compiler")
+    assert available()[0], available()[1]
 
 
 def test_every_obstacle_gives_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
