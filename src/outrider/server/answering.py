@@ -92,6 +92,7 @@ class Answering:
 
     def _log(self, ticket: Ticket, end: str, error: Exception | None = None) -> None:
         fields: dict[str, Any] = {
+            "request_id": self._id,
             "end": end,
             "stream": self._body.stream,
             "answers": len(ticket.jobs),
@@ -107,4 +108,4 @@ class Answering:
         if self._config.log_prompts:
             fields["body"] = self._body.model_dump(mode="json", exclude_unset=True, by_alias=True)
             fields["texts"] = [job.handle.row.text if job.handle else "" for job in ticket.jobs]
-        log("generation", request_id=self._id, **fields)
+        log("generation", fields=fields)

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+from outrider.acceptance import Rule
 from outrider.api import resolve_drafter
 from outrider.drafters.base import Drafter
 from outrider.engine.engine import Engine
@@ -50,6 +51,33 @@ def make_parts(
     runner = EngineThread(engine, max_waiting=config.max_waiting, observer=metrics)
     metrics.watch(lambda: runner.num_running, lambda: runner.num_waiting, lambda: _cache_use(engine))
     return Parts(runner, Translator(Facts(engine, config, name, tuple(drafters))), metrics, config, feed)
+
+
+def load_parts(
+    specs: Sequence[str],
+    rule: Rule,
+    config: ServerConfig,
+    *,
+    target: str,
+    max_rows: int = 8,
+    watch: bool = False,
+    trace: str | None = None,
+    **target_options: Any,
+) -> Parts:
+    """A server's parts for a model by name. target_options: of `load`, such as dtype, device, max_length, exact.
+
+    Raises OptionError, ModelError, PairingError, UnsupportedError.
+    """
+    drafters = make_drafters(specs)
+    file = open_trace(trace)
+    from outrider.targets.hf.loader import load_target  # slow import: transformers
+
+    loaded = load_target(target, max_rows=max_rows, **target_options)
+
+    def make_engine(on_round: Callable[[RoundTrace], None]) -> Engine:
+        return Engine(loaded, drafters, rule=rule, reuse_prefixes=True, on_round=on_round)
+
+    return make_parts(make_engine, tuple(drafters), config, target_name=target, watch=watch, trace=file)
 
 
 def make_drafters(specs: Sequence[str]) -> dict[str, Drafter]:

@@ -6,6 +6,7 @@ Nothing here reads a body beyond counting its bytes, and nothing buffers an answ
 import asyncio
 import hmac
 import json
+import logging
 import re
 import time
 import uuid
@@ -24,14 +25,15 @@ _GOOD_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class RequestLog:
-    """Gives every request an id (the client's X-Request-Id if it is a sane one), and writes one line when it is over."""
+    """Gives every request an id (the client's X-Request-Id, if sane), and writes one line when it is over."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _GOOD_ID.fullmatch(given) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
@@ -47,7 +49,7 @@ class RequestLog:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception as error:
-            log("unhandled", level=40, error=error, request_id=request_id)
+            log("unhandled", level=logging.ERROR, error=error, fields={"request_id": request_id})
             if status:
                 raise  # the answer has begun: the server closes the connection
             await answer(send_with_id, 500, "internal error; the server's log has the cause", "internal_error")
@@ -56,8 +58,8 @@ class RequestLog:
 
     def _write(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         client = scope.get("client") or ("?", 0)
-        fields = {"method": scope["method"], "path": scope["path"], "status": status, "client": client[0]}
-        log("request", request_id=request_id, seconds=round(seconds, 4), **fields)
+        about = {"method": scope["method"], "path": scope["path"], "status": status, "client": client[0]}
+        log("request", fields={"request_id": request_id, **about, "seconds": round(seconds, 4)})
 
 
 class Limits:
@@ -81,11 +83,13 @@ class Limits:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         if self._open >= self._max_clients:
             self._on_refusal("clients")
             message = f"{self._open} requests are open and the limit is {self._max_clients}; try again later"
-            return await answer(send, 503, message, "too_many_clients", [(b"retry-after", b"1")])
+            await answer(send, 503, message, "too_many_clients", [(b"retry-after", b"1")])
+            return
         self._open += 1
         try:
             await self._limited(scope, receive, send)
@@ -97,9 +101,9 @@ class Limits:
             body = await self._read(scope, receive)
         except _Refused as refusal:
             self._on_refusal("body")
-            return await answer(
-                send, refusal.status, str(refusal), "invalid_request_error", [(b"connection", b"close")]
-            )
+            close = [(b"connection", b"close")]
+            await answer(send, refusal.status, str(refusal), "invalid_request_error", close)
+            return
         await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
@@ -133,11 +137,10 @@ class ApiKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not self._digests or scope["path"] in OPEN_PATHS or self._known(scope):
-            return await self._app(scope, receive, send)
-        headers = [(b"www-authenticate", b"Bearer")]
-        await answer(
-            send, 401, "the API key is missing or wrong; send it as a bearer token", "invalid_api_key", headers
-        )
+            await self._app(scope, receive, send)
+            return
+        message = "the API key is missing or wrong; send it as a bearer token"
+        await answer(send, 401, message, "invalid_api_key", [(b"www-authenticate", b"Bearer")])
 
     def _known(self, scope: Scope) -> bool:
         kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")

@@ -4,6 +4,8 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 LOGGER = logging.getLogger("outrider.server")
@@ -25,10 +27,16 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def log(event: str, *, level: int = logging.INFO, error: BaseException | None = None, **fields: Any) -> None:
+def log(
+    event: str,
+    *,
+    level: int = logging.INFO,
+    error: BaseException | None = None,
+    fields: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Write one line. error: its traceback goes along."""
     trace = None if error is None else (type(error), error, error.__traceback__)
-    LOGGER.log(level, event, extra={"fields": fields}, exc_info=trace)
+    LOGGER.log(level, event, extra={"fields": dict(fields)}, exc_info=trace)
 
 
 def set_up(level: int = logging.INFO) -> None:

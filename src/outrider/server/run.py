@@ -16,6 +16,7 @@ import uvicorn
 from outrider.errors import OptionError
 from outrider.server.app import Parts, make_app
 from outrider.server.logs import log
+from outrider.server.runner import EngineThread
 
 GOODBYE_SECONDS = 5  # for the last bytes of ended streams to leave
 
@@ -64,10 +65,14 @@ async def _serve(parts: Parts, listener: socket.socket, on_listening: Callable[[
 async def _drain(parts: Parts, signals: "_Signals") -> None:
     runner = parts.runner
     runner.drain()
-    log("draining", running=runner.num_running, waiting=runner.num_waiting, seconds=parts.config.drain)
+    log("draining", fields={**_load(runner), "seconds": parts.config.drain})
     idle = asyncio.get_running_loop().run_in_executor(None, runner.wait_idle, parts.config.drain)
     await asyncio.wait({idle, asyncio.create_task(signals.second.wait())}, return_when=asyncio.FIRST_COMPLETED)
-    log("stopping", running=runner.num_running, waiting=runner.num_waiting)
+    log("stopping", fields=_load(runner))
+
+
+def _load(runner: EngineThread) -> dict[str, int]:
+    return {"running": runner.num_running, "waiting": runner.num_waiting}
 
 
 class _Signals:

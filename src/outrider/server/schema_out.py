@@ -1,4 +1,4 @@
-"""What the server answers, as OpenAPI's readers see it. Answers are built in `render`; a test holds the two together."""
+"""What the server answers, for OpenAPI's readers. Answers are built in `render`; a test holds the two together."""
 
 from typing import Any, Literal
 

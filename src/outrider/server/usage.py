@@ -5,6 +5,7 @@ something was proposed; the bonus token is never counted as accepted.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from outrider.engine.completion import Completion, CompletionStats
@@ -71,7 +72,7 @@ def acceptance_histogram(stats: CompletionStats) -> list[int]:
     """Entry j: rounds with a proposal of which exactly j draft tokens were kept; from how many kept at least j."""
     at_least = [round(share * stats.rounds) for share in stats.accepted_per_position]
     at_least = [stats.rounds - stats.rounds_without_proposal, *at_least, 0]
-    return [one - more for one, more in zip(at_least, at_least[1:], strict=False)]
+    return [one - more for one, more in pairwise(at_least)]
 
 
 def _timing(job: Job, num_tokens: int) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""Text that must obey a grammar: JSON, or JSON of one schema. Exact: illegal tokens are impossible, nothing is mended."""
+"""Text that must obey a grammar: JSON, or JSON of one schema. Illegal tokens are impossible; nothing is mended."""
 
 from outrider.structured.grammar import Grammar, GrammarCompiler
 from outrider.structured.processor import GrammarProcessor
