@@ -84,10 +84,9 @@ def _built(cls: Any, config: Any, seed: int, dtype: torch.dtype) -> Any:
         return cls(config).to(dtype).eval()
 
 
-def save_model(folder: Path, model: Any, **generation: Any) -> str:
-    """The model as a folder that can be loaded by path, with a tokenizer of one word per id and these settings."""
-    words = {f"w{index}": index for index in range(VOCAB)}
-    inner = Tokenizer(models.WordLevel(words, unk_token="w0"))
+def save_model(folder: Path, model: Any, words: int = VOCAB, **generation: Any) -> str:
+    """The model as a folder that can be loaded by path, with a tokenizer of `words` words and these settings."""
+    inner = Tokenizer(models.WordLevel({f"w{index}": index for index in range(words)}, unk_token="w0"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     model.save_pretrained(folder)
     GenerationConfig(**generation).save_pretrained(folder)

@@ -1,6 +1,35 @@
-"""Makes the helpers of the folder above importable wherever pytest is started from."""
+"""Real models for the cases that need them, loaded once; and no shape checks, which other tests make."""
 
-import sys
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+import pytest
+
+import outrider
+from helpers_speed import shapes_unchecked
+from outrider import Engine
+from outrider.drafters.model import ModelDrafter
+from outrider.targets.base import Target
+
+
+@pytest.fixture(scope="session")
+def smollm2(models: Callable[[str], Path]) -> Callable[[str | None], Engine]:
+    """smollm2("lookup") is an engine over SmolLM2-135M with that drafter; "self": the model drafts for itself."""
+
+    @cache
+    def target(which: str) -> Target:
+        models("smollm2-135m")
+        return outrider.load("smollm2-135m", max_rows=4).target
+
+    def engine(drafter: str | None) -> Engine:
+        chosen = ModelDrafter(target("draft")) if drafter == "self" else drafter
+        return outrider.load(target("target"), chosen)
+
+    return engine
+
+
+@pytest.fixture(autouse=True)
+def _fast() -> Iterator[None]:
+    with shapes_unchecked():
+        yield

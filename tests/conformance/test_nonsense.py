@@ -36,7 +36,9 @@ def test_laws_of_nan_do_no_harm(rule: str) -> None:
     """They give no token a chance, so the draft counts as chosen; which is exact."""
     nan = torch.full((3, 8), torch.nan)
     drafter = FunctionDrafter(lambda tokens, depth: DraftTree.chain(tokens[-1], [0, 0], nan))
-    completion = run(Engine(WORLD.target(), drafter, rule=rule), [[1, 2]], max_new_tokens=20, temperature=1.0, seed=3)[0]
+    completion = run(Engine(WORLD.target(), drafter, rule=rule), [[1, 2]], max_new_tokens=20, temperature=1.0, seed=3)[
+        0
+    ]
     assert len(completion.token_ids) == 20
     greedy = run(Engine(WORLD.target(), drafter, rule=rule), [[1, 2]], max_new_tokens=9)
     assert tokens_of(greedy) == [plain([1, 2])]
@@ -45,6 +47,7 @@ def test_laws_of_nan_do_no_harm(rule: str) -> None:
 @pytest.mark.parametrize("name", NONSENSE)
 def test_only_the_row_at_fault_fails(name: str) -> None:
     """The drafter is sound but for rows whose text begins with 3; those are in the middle of the batch."""
+
     def propose(tokens: list[int], depth: int) -> object:
         return NONSENSE[name](tokens, depth) if tokens[0] == 3 else [int(WORLD.target_logits(tokens).argmax())]
 

@@ -102,6 +102,20 @@ def test_truncate_is_as_if_the_rest_had_never_been(any_target: Target, length: i
     assert torch.equal(score(any_target, DraftTree.root(3))[0], logits_after(any_target, [*kept, 3]))
 
 
+@pytest.mark.parametrize("length", [0, 4, 11])
+def test_copies_of_rows_are_independent(any_target: Target, length: int) -> None:
+    """What a row of the same beginning may start from: the copy is as good as computed, the source stays."""
+    any_target.prefill([0], [PREFIX])
+    any_target.copy(0, 1, length)
+    assert (any_target.length(0), any_target.length(1)) == (len(PREFIX), length)
+    before = score(any_target, DraftTree.root(3))
+    text = [*PREFIX[:length], 8]
+    assert torch.equal(score(any_target, DraftTree.root(8), row=1)[0], logits_after(any_target, text))
+    any_target.prefill([1], [[8, 8]])
+    any_target.free([1])
+    assert torch.equal(score(any_target, DraftTree.root(3)), before)
+
+
 def test_free_forgets(any_target: Target) -> None:
     any_target.prefill([0, 1], [PREFIX, PREFIX])
     any_target.free([0, 1])

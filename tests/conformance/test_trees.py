@@ -9,6 +9,7 @@ from helpers_reference import decode
 from outrider import Engine
 from outrider.drafters.base import DraftContext, Drafter
 from outrider.drafters.fit import fit
+from outrider.errors import DrafterError
 from outrider.policy.fixed import FixedPolicy
 from outrider.testing import FunctionDrafter
 from outrider.types import DraftTree
@@ -95,6 +96,15 @@ def test_what_is_cut_takes_its_subtree_and_its_laws_along() -> None:
     assert fitted.tokens == (1, 2, 3, 4, 5)
     assert fitted.draft_probs is not None
     assert fitted.draft_probs[:, 0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_repeats_are_dropped_with_all_that_follows_them() -> None:
+    tree = DraftTree((1, 2, 2, 3, 99, 4), (-1, 0, 0, 2, 0, 4))
+    fitted = fit(tree, _context(max_depth=5), vocab_size=8)
+    assert (fitted.tokens, fitted.parents) == ((1, 2), (-1, 0))
+    drawn = DraftTree(tree.tokens, tree.parents, torch.ones(6, 8) / 8)
+    with pytest.raises(DrafterError, match="repeats"):
+        fit(drawn, _context(max_depth=5), vocab_size=8)
 
 
 def _context(max_depth: int) -> DraftContext:

@@ -1,0 +1,76 @@
+"""Every case has its test, found by the id in the test's name, or its reason here why not.
+
+U: pure function on small arrays. T: toy or stub model. S: small real model. All U and T cases must have a test.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+CASES = {
+    "GRE": ("TS", "TS", "S", "S", "TS", "S", "S", "TS"),
+    "NUM": ("UT", "S", "T", "S", "S"),
+    "DIS": ("U", "U", "U", "U", "T", "T"),
+    "OPT": ("S", "UT", "UT", "UT", "S", "T"),
+    "EOS": ("TS", "T", "T", "U", "S", "S", "T"),
+    "LEN": ("TS", "T", "TS", "T", "T", "TS"),
+    "KVR": ("TS", "TS", "UT", "T", "TS", "S", "TS"),
+    "VOC": ("TS", "S", "S", "TS", "UT"),
+    "NGR": ("U", "U", "UT", "UT", "U", "UT"),
+    "SEE": ("TS", "T", "TS", "TS"),
+    "LOG": ("UT", "T", "TS"),
+    "MET": ("T", "UT", "UT", "T"),
+    "SPD": ("US", "US", "S", "S"),
+    "GRA": ("UT", "UT", "S"),
+    "STR": ("U", "S", "S"),
+    "CON": ("TS", "T", "T", "T", "T"),
+    "CFG": ("T", "S", "T", "T", "S", "S"),
+}
+TAGS = {f"{family}-{number}": tags for family, row in CASES.items() for number, tags in enumerate(row, 1)}
+
+ELSEWHERE = {
+    "GRE-3": "the Qwen pair: `outrider certify` prints both logits at a first difference (tests/test_certify.py)",
+    "NUM-2": "the report that classes differences is `outrider certify` (tests/test_certify.py)",
+    "KVR-6": "`outrider bench` refuses to print a speed-up beside unequal outputs (tests/test_bench.py)",
+    "SPD-3": "a measurement: `outrider bench` shows it, no timed test",
+    "SPD-4": "a measurement: `outrider bench` shows it; depth per call is tested under CFG-1",
+    "GRA-3": "grammars have tests of their own; here a user's processor stands for them",
+}
+"""Cases without a test of that name, all of them S only."""
+
+ONLY_IN_PART = {
+    "VOC-4": "texts are not translated between tokenizers: the test is that such a pair is refused",
+    "VOC-5": "maps of ids for a reduced vocabulary come with trained heads: a smaller vocabulary is tested",
+    "CFG-4": "head files come with trained heads: tested is that a mismatch names both sizes",
+    "LOG-3": "prompt_logprobs is not offered: the test is that it is refused by name",
+    "GRA-1": "a user's processor stands for the grammar; grammars have tests of their own",
+    "GRA-2": "a user's processor stands for the grammar; grammars have tests of their own",
+    "STR-1": "fields of reasoning are not offered: tested is that text and stops do not depend on chunks",
+}
+"""Cases whose test covers what the library offers today, and says so."""
+
+
+def tested() -> set[str]:
+    """Ids in names of test functions: test_gre_1_..., test_eos_1_eos_2_... ."""
+    found: set[str] = set()
+    for path in Path(__file__).parent.glob("test_*.py"):
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE):
+            found |= {f"{family.upper()}-{number}" for family, number in re.findall(r"_([a-z]{3})_(\d+)(?=_)", name)}
+    return found
+
+
+@pytest.mark.parametrize("case", [case for case, tags in TAGS.items() if "U" in tags or "T" in tags])
+def test_every_u_and_t_case_has_a_test(case: str) -> None:
+    assert case in tested()
+
+
+@pytest.mark.parametrize("case", [case for case, tags in TAGS.items() if tags == "S"])
+def test_every_s_case_has_a_test_or_a_reason(case: str) -> None:
+    assert (case in tested()) != (case in ELSEWHERE)
+
+
+def test_names_and_tables_speak_of_real_cases() -> None:
+    assert tested() <= TAGS.keys()
+    assert ONLY_IN_PART.keys() <= tested()
+    assert {TAGS[case] for case in ELSEWHERE} == {"S"}
