@@ -128,7 +128,7 @@ def pull(name: str, progress: Progress | None = None) -> Path:
             whole = _fetch(model, Path(scratch), say)
             os.replace(whole, path)
     except OSError as error:
-        raise ModelError(f"cannot write {name} to {path.parent}: {error}; set OUTRIDER_CACHE to another folder") from error
+        raise ModelError(f"cannot write {name}: {error}; OUTRIDER_CACHE can name another folder") from error
     say(f"{name} is here: {path}")
     return path
 

@@ -6,19 +6,19 @@ Whatever a layer asks for that is not handled here is refused by name, never ign
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import causal_mask_function
 
 from outrider.errors import UnsupportedError
-from outrider.targets.hf.attention import attend
-from outrider.targets.hf.layout import Pass
+from outrider.targets.hf.layout import Pass, Settings
 
 ATTENTION_NAME = "outrider"
-HARMLESS = {"position_ids", "use_cache", "output_attentions", "output_hidden_states", "return_dict", "position_embeddings"}
+HARMLESS = frozenset(
+    {"position_ids", "use_cache", "output_attentions", "output_hidden_states", "return_dict", "position_embeddings"}
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _note_mask(
     mask_function: Any = causal_mask_function, local_size: int | None = None, use_vmap: bool = False, **_: Any
 ) -> MaskNote:
     if use_vmap:
-        raise UnsupportedError(f"the model builds a mask of its own ({mask_function}), which cannot be combined with trees")
+        raise UnsupportedError(f"the model builds its own mask ({mask_function}), which cannot be combined with trees")
     return MaskNote(local_size)
 
 
@@ -75,18 +75,11 @@ def _attention(
         raise UnsupportedError(f"{type(module).__name__} does not hand keyword arguments to its attention function")
     _refuse_unknown(module, query, value, dropout, is_causal, others)
     window = _window(module, attention_mask, sliding_window)
-    layer = module.layer_idx
-    outrider_pass.layers.append(layer)  # type: ignore[arg-type]
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    group = query.shape[1] // key.shape[1]
-    parts: list[Tensor] = []
-    for row in outrider_pass.rows:
-        nodes = slice(row.start, row.end)
-        keys, values = row.write(layer, key[0, :, nodes], value[0, :, nodes])  # type: ignore[arg-type]
-        queries = query[0, :, nodes].transpose(0, 1)
-        parts.append(attend(queries, keys, values, row.mask(window, group), float(scale), softcap))
-    out = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return out[None].to(query.dtype), None
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    settings = Settings(window, scale, softcap)
+    queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
+    layer = cast(int, module.layer_idx)
+    return outrider_pass.attend(layer, queries, keys, values, settings)[None].to(query.dtype), None
 
 
 def _window(module: nn.Module, note: MaskNote | None, sliding_window: int | None) -> int | None:

@@ -21,7 +21,7 @@ def refuse_unsupported(config: Any, model_class: Any = None) -> None:
     strange = sorted(layers - PLAIN_LAYERS)
     if strange:
         raise UnsupportedError(
-            f"{kind} has {strange[0]} layers; their state cannot be rolled back or masked as a tree after a rejected draft"
+            f"{kind} has {strange[0]} layers; their state cannot be rolled back after a rejected draft"
         )
     if getattr(model_class, "_is_stateful", False) or any(hasattr(config, hint) for hint in STATEFUL_HINTS):
         raise UnsupportedError(f"{kind} is recurrent or hybrid; its state cannot be rolled back after a rejected draft")
@@ -32,7 +32,7 @@ def refuse_unsupported(config: Any, model_class: Any = None) -> None:
     if getattr(config, "alibi", False):
         raise UnsupportedError(f"{kind} adds a bias to its attention scores (ALiBi), which is not supported")
     if model_class is not None and not getattr(model_class, "_supports_attention_backend", False):
-        raise UnsupportedError(f"{kind} does not go through transformers' attention interface, so it cannot be run on our cache")
+        raise UnsupportedError(f"{kind} does not use transformers' attention interface, so its cache cannot be ours")
 
 
 def cache_shape(config: Any) -> CacheShape:
@@ -48,7 +48,8 @@ def length_limit(config: Any) -> int | None:
     limit = getattr(config, "max_position_embeddings", None)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":  # beyond it, every key would have to be computed anew
-        return rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", limit)
+        name = "original_max_position_embeddings"
+        return rope.get(name) or getattr(config, name, limit)
     return limit
 
 
@@ -57,7 +58,7 @@ def choose_max_length(config: Any, asked: int | None) -> int:
     limit = length_limit(config)
     if asked is None:
         return min(limit or DEFAULT_MAX_LENGTH, DEFAULT_MAX_LENGTH)
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+    if type(asked) is not int or asked < 1:
         raise OptionError(f"max_length is {asked!r}; it must be a whole number of tokens, at least 1")
     if limit is not None and asked > limit:
         raise OptionError(f"max_length is {asked}; {config.model_type} here goes up to {limit} tokens")

@@ -47,7 +47,7 @@ class KVCache:
         return entry.length if entry else 0
 
     def reserve(self, row: int, num_nodes: int) -> Tensor:
-        """The row's buffer (L, 2, T, KH, HD) with room for num_nodes beyond its length, which are about to be written."""
+        """The row's buffer (L, 2, T, KH, HD) with room for num_nodes beyond its length, soon to be written."""
         entry = self._rows.get(row)
         if entry is None:
             entry = self._rows[row] = _Row(self._zeros(0))
@@ -71,6 +71,13 @@ class KVCache:
         if entry := self._rows.get(row):
             entry.length = min(entry.length, length)
             self._clear(entry)
+
+    def copy(self, source: int, row: int, length: int) -> None:
+        """Row `row` becomes a copy of the first `length` tokens of `source`."""
+        self.free(row)
+        buffer = self.reserve(row, length)
+        buffer[:, :, :length] = self._rows[source].buffer[:, :, :length]
+        self._rows[row].length = length
 
     def free(self, row: int) -> None:
         """Forget the row and its memory."""

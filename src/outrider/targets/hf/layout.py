@@ -1,18 +1,54 @@
 """One pass over the model as its attention layers see it: where nodes are written and what each may see.
 
-Everything that does not differ between layers (slots, masks) is computed once per pass and per window. A node may see
-its row's committed tokens, its ancestors and itself; with a sliding window of w only the newest w of these positions.
+A node sees its row's committed tokens, its ancestors and itself. The last bit of a sum depends on where its terms lie,
+so a tree is not masked where its nodes happen to lie: each path from the root to a leaf is laid out in turn as the
+chain that it would be if it were committed, and answers the nodes that no earlier path answered. So a node's result has
+the same bits in any tree. Afterwards every node lies in its own slot, for `KVCache.keep`. What does not differ between
+layers is computed once per pass.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from outrider.targets.hf.attention import tile_mask
+from outrider.targets.hf.attention import attend, tile_mask
 from outrider.targets.hf.kv_cache import BLOCK, KVCache
 from outrider.types import Packed
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one layer asks for. window: newest positions seen, None for all. scale, softcap: of the scores."""
+
+    window: int | None
+    scale: float
+    softcap: float | None = None
+
+
+@dataclass(eq=False)
+class PathPass:
+    """A chain below the committed tokens. nodes: its nodes; queries: those it answers, at `depths` on it.
+
+    nodes None: the row is a chain, and this is all of it.
+    """
+
+    nodes: Tensor | None
+    queries: Tensor | None
+    depths: Tensor
+    _masks: dict[tuple[int | None, int], Tensor] = field(default_factory=dict[tuple[int | None, int], Tensor])
+
+    def mask(self, window: int | None, group: int, length: int, num_seen: int, dtype: torch.dtype) -> Tensor:
+        """The tiled additive mask for layers with this window and this many query heads per key head."""
+        key = (window, group)
+        if key not in self._masks:
+            slots = torch.arange(num_seen, device=self.depths.device)
+            own = (length + self.depths)[:, None]
+            allowed = slots <= own if window is None else (slots <= own) & (slots > own - window)
+            self._masks[key] = tile_mask(allowed, group, dtype)
+        return self._masks[key]
 
 
 @dataclass(eq=False)
@@ -23,41 +59,37 @@ class RowPass:
     end: int
     length: int
     buffer: Tensor  # (L, 2, T, KH, HD)
-    depths: Tensor  # (n,) of the nodes below the root
-    ancestors: Tensor  # (n, n) bool, with the node itself
-    _masks: dict[tuple[int | None, int], Tensor] = field(default_factory=dict[tuple[int | None, int], Tensor])
+    paths: Sequence[PathPass]
 
-    @property
-    def num_seen(self) -> int:
-        """Slots that attention reads: whole blocks."""
-        return -(-(self.length + self.end - self.start) // BLOCK) * BLOCK
-
-    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the nodes' keys and values (KH, n, HD) of one layer; returns all that is to be read, (T, KH, HD) each."""
-        all_keys, all_values = self.buffer[layer, :, : self.num_seen].unbind(0)
-        slots = slice(self.length, self.length + self.end - self.start)
-        all_keys[slots] = keys.transpose(0, 1)
-        all_values[slots] = values.transpose(0, 1)
-        return all_keys, all_values
-
-    def mask(self, window: int | None, group: int) -> Tensor:
-        """The tiled additive mask for layers with this window and this many query heads per key head."""
-        key = (window, group)
-        if key not in self._masks:
-            self._masks[key] = tile_mask(self._allowed(window), group, self.buffer.dtype)
-        return self._masks[key]
-
-    def _allowed(self, window: int | None) -> Tensor:
-        """(n, T): whether node n may see slot t."""
+    def __post_init__(self) -> None:
         num_nodes = self.end - self.start
-        allowed = torch.zeros(num_nodes, self.num_seen, dtype=torch.bool, device=self.buffer.device)
-        allowed[:, : self.length] = True
-        allowed[:, self.length : self.length + num_nodes] = self.ancestors
-        if window is not None:
-            slots = torch.arange(self.num_seen, device=allowed.device)
-            slots[self.length : self.length + num_nodes] = self.length + self.depths  # a node's position, not its slot
-            allowed &= slots > (self.length + self.depths - window)[:, None]
-        return allowed
+        self._num_seen = -(-(self.length + num_nodes) // BLOCK) * BLOCK
+        seen = self.buffer[:, :, : self._num_seen]
+        self._keys, self._values = seen[:, 0].unbind(0), seen[:, 1].unbind(0)
+        own = self.buffer[:, :, self.length : self.length + num_nodes]
+        self._own_keys, self._own_values = own[:, 0].unbind(0), own[:, 1].unbind(0)
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, settings: Settings) -> Tensor:
+        """Stores the row's keys and values (n, KH, HD) of one layer; returns what its nodes read, (n, H, HD)."""
+        if self.paths[0].nodes is None:
+            self._own_keys[layer].copy_(keys)
+            self._own_values[layer].copy_(values)
+            return self._read(layer, query, self.paths[0], settings)
+        out = torch.empty(query.shape, dtype=self.buffer.dtype, device=query.device)
+        for path in self.paths:
+            assert path.nodes is not None
+            assert path.queries is not None
+            self._own_keys[layer][: len(path.nodes)] = keys[path.nodes].to(self.buffer.dtype)
+            self._own_values[layer][: len(path.nodes)] = values[path.nodes].to(self.buffer.dtype)
+            out[path.queries] = self._read(layer, query[path.queries], path, settings)
+        self._own_keys[layer].copy_(keys)
+        self._own_values[layer].copy_(values)
+        return out
+
+    def _read(self, layer: int, query: Tensor, path: PathPass, settings: Settings) -> Tensor:
+        keys = self._keys[layer]
+        mask = path.mask(settings.window, query.shape[1] // keys.shape[1], self.length, self._num_seen, keys.dtype)
+        return attend(query, keys, self._values[layer], mask, settings.scale, settings.softcap)
 
 
 @dataclass(eq=False)
@@ -67,25 +99,52 @@ class Pass:
     rows: list[RowPass]
     layers: list[int] = field(default_factory=list[int])
 
+    def attend(
+        self,
+        layer: int,
+        query: Float[Tensor, "N H HD"],
+        keys: Float[Tensor, "N KH HD"],
+        values: Float[Tensor, "N KH HD"],
+        settings: Settings,
+    ) -> Float[Tensor, "N H HD"]:
+        """One layer's attention for all rows, in the dtype of the cache."""
+        self.layers.append(layer)
+        parts: list[Tensor] = []
+        for row in self.rows:
+            nodes = slice(row.start, row.end)
+            parts.append(row.attend(layer, query[nodes], keys[nodes], values[nodes], settings))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
 
 def lay_out(packed: Packed, cache: KVCache) -> Pass:
     """Room in the cache for every node of the pack, and the facts that its attention layers need."""
     rows: list[RowPass] = []
     for index, row in enumerate(packed.row_ids):
         start, end = packed.starts[index], packed.starts[index + 1]
-        parents = [parent - start for parent in packed.parents[start:end]]
-        depths, ancestors = _family(parents, packed.is_chain(index), cache.device)
-        rows.append(RowPass(start, end, cache.length(row), cache.reserve(row, end - start), depths, ancestors))
+        if packed.is_chain(index):
+            paths = [PathPass(None, None, torch.arange(end - start, device=cache.device))]
+        else:
+            paths = _paths([parent - start for parent in packed.parents[start:end]], cache.device)
+        rows.append(RowPass(start, end, cache.length(row), cache.reserve(row, end - start), paths))
     return Pass(rows)
 
 
-def _family(parents: Sequence[int], chain: bool, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Depths (n,) and ancestors (n, n) of a tree whose root is node 0."""
-    num_nodes = len(parents)
-    if chain:
-        square = torch.ones(num_nodes, num_nodes, dtype=torch.bool, device=device)
-        return torch.arange(num_nodes, device=device), square.tril_()
-    ancestors = torch.eye(num_nodes, dtype=torch.bool)
-    for node in range(1, num_nodes):
-        ancestors[node] |= ancestors[parents[node]]
-    return (ancestors.sum(1) - 1).to(device), ancestors.to(device)
+def _paths(parents: Sequence[int], device: torch.device) -> list[PathPass]:
+    """The ways from the root (node 0) to each leaf; every node is answered by the first that it lies on."""
+    answered: set[int] = set()
+    paths: list[PathPass] = []
+    for leaf in sorted(set(range(len(parents))) - set(parents)):
+        nodes = _way_to(leaf, parents)
+        queries = [node for node in nodes if node not in answered]
+        answered.update(queries)
+        depths = torch.arange(len(nodes) - len(queries), len(nodes), device=device)
+        paths.append(PathPass(torch.tensor(nodes, device=device), torch.tensor(queries, device=device), depths))
+    return paths
+
+
+def _way_to(node: int, parents: Sequence[int]) -> list[int]:
+    way: list[int] = []
+    while node >= 0:
+        way.append(node)
+        node = parents[node]
+    return way[::-1]

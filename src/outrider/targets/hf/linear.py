@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from outrider.kernels import native_linear
+
 ROWS = 16  # float64: rows are rounded up to this
 VECTOR = 64  # elements; a multiple of every vector loop's step, AVX-512 and bfloat16 included
 GRAIN = 32768  # elements; torch keeps smaller element-wise work on one thread
@@ -56,15 +58,11 @@ def row_linear(weight: Tensor, bias: Tensor | None, original: nn.Linear | None =
 
 
 def _native(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
-    try:
-        from outrider.kernels import native_linear  # needs a compiler; optional
-    except ImportError:
-        return None
     return native_linear(weight.detach(), None if bias is None else bias.detach())
 
 
 def _has_amx() -> bool:
-    return bool(torch.cpu._is_amx_tile_supported())
+    return bool(torch.cpu._is_amx_tile_supported())  # pyright: ignore[reportPrivateUsage]
 
 
 def _plain(weight: Tensor, bias: Tensor | None) -> nn.Linear:

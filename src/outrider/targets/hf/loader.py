@@ -1,9 +1,10 @@
-"""From a name to a target: demo model, folder, .gguf file or hub id. What cannot work is refused before weights are read."""
+"""From a name to a target: demo model, folder, .gguf file or hub id. Misfits are refused before weights are read."""
 
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
@@ -15,6 +16,7 @@ from outrider.targets.hf.generation import generation_defaults
 from outrider.targets.hf.gguf import demo_folder, gguf_config, read_gguf, tie_again
 from outrider.targets.hf.target import HFTarget, check_options
 
+WAYS = "give a model's folder, a .gguf file, a hub id or a demo model"
 DTYPES = {
     "bfloat16": torch.bfloat16,
     "bf16": torch.bfloat16,
@@ -39,7 +41,7 @@ def load_target(
     """The model `name` (demo model, folder, .gguf file or hub id), ready to score.
 
     dtype: default the checkpoint's (.gguf: bfloat16). max_length: default the model's limit, at most 4,096.
-    exact: None: "bitwise" where the test at load confirms it, else "near-tie"; "bitwise": insist (ModelError otherwise);
+    exact: None: "bitwise" where the test at load confirms it, else "near-tie"; "bitwise": insist, ModelError otherwise;
     "near-tie": do without, which leaves torch's own linear layers in place. Settings of the model's
     generation_config.json become defaults of every request; one that would change the text and is not supported raises
     UnsupportedError, unless ignore_generation_config leaves out all of them (end tokens stay).
@@ -73,7 +75,7 @@ def _read(name: str, dtype: torch.dtype | None, max_length: int | None) -> tuple
         if source.suffix == ".gguf":
             return read_gguf(source, dtype)
         return _read_checkpoint(_place(source, name), dtype)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         if isinstance(error, (OptionError, NotImplementedError)):
             raise
         raise ModelError(f"cannot load the model {name!r}: {_first_line(error)}") from error
@@ -90,14 +92,14 @@ def _source(name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{name} holds no config.json; give a model's folder, a .gguf file, a hub id or a demo model")
+            raise ModelError(f"{name} holds no config.json; {WAYS}")
         return path
     if name in MODELS:
         return demo_folder(name)
     if path.suffix == ".gguf":
         return _readable_gguf(path)
     if path.is_file():
-        raise ModelError(f"{name} is a file, but no .gguf file; give a model's folder, a .gguf file, a hub id or a demo model")
+        raise ModelError(f"{name} is a file, but no .gguf file; {WAYS}")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ModelError(f"no model {name!r}: no such folder or file, and no demo model{did_you_mean(name, MODELS)}")
     return path
@@ -118,7 +120,7 @@ def _place(source: Path, name: str) -> str:
 
 def _model_class(config: Any) -> Any:
     """The class that would be built; ModelError if this is no language model."""
-    mapping = AutoModelForCausalLM._model_mapping
+    mapping = AutoModelForCausalLM._model_mapping  # pyright: ignore[reportPrivateUsage]
     if type(config) not in mapping.keys():  # noqa: SIM118 (a lazy mapping: only keys() is complete)
         if getattr(config, "is_encoder_decoder", False):
             return None

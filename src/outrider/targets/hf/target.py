@@ -27,8 +27,8 @@ PREFILL_CHUNK = 256  # nodes in a pass without logits
 class HFTarget:
     """`targets.base.Target` over a transformers causal language model.
 
-    model: any transformers model with plain causal attention, in memory; it stays as it is, for we work on a copy of its
-    modules that shares its weights. tokenizer: a transformers tokenizer or None. exact: see `loader.load_target`.
+    model: any transformers model with plain causal attention, in memory; it stays as it is, for we work on a copy of
+    its modules that shares its weights. tokenizer: a transformers tokenizer or None. exact: see `loader.load_target`.
     Raises UnsupportedError, OptionError, ModelError.
     """
 
@@ -46,10 +46,10 @@ class HFTarget:
         config = model.config
         refuse_unsupported(config, type(model))
         check_options(max_rows, exact)
-        name = name or getattr(config, "name_or_path", "") or config.model_type
-        self._tokenizer = None if tokenizer is None else HFTokenizer(tokenizer, name)
+        label = str(name or getattr(config, "name_or_path", "") or config.model_type)
+        self._tokenizer = None if tokenizer is None else HFTokenizer(tokenizer, label)
         self.info = TargetInfo(
-            name=name,
+            name=label,
             vocab_size=_vocab_size(model, self._tokenizer),
             max_length=choose_max_length(config, max_length),
             max_rows=max_rows,
@@ -84,9 +84,7 @@ class HFTarget:
             raise
 
     @torch.no_grad()
-    def score(
-        self, packed: Packed, want: Int[Tensor, "M"] | None = None, hidden_layers: Sequence[int] = ()
-    ) -> Scored:
+    def score(self, packed: Packed, want: Int[Tensor, "M"] | None = None, hidden_layers: Sequence[int] = ()) -> Scored:
         """See `Target.score`. hidden_layers: decoder layers whose output is wanted, 0 the first. Raises TargetError."""
         self._check_pack(packed)
         self._scored = None
@@ -121,6 +119,14 @@ class HFTarget:
     @torch.no_grad()
     def truncate(self, row: int, length: int) -> None:
         self._cache.truncate(row, length)
+
+    @torch.no_grad()
+    def copy(self, source: int, row: int, length: int) -> None:
+        """See `Target.copy`. Raises TargetError if the source holds fewer tokens."""
+        self._check_room({row: length})
+        if length > self.length(source):
+            raise TargetError(f"row {source} holds {self.length(source)} tokens, not {length}")
+        self._cache.copy(source, row, length)
 
     def length(self, row: int) -> int:
         return self._cache.length(row)
@@ -164,7 +170,7 @@ class HFTarget:
         for row, root in zip(packed.row_ids, roots, strict=True):
             if root != self.length(row):
                 raise TargetError(f"row {row} holds {self.length(row)} tokens; its root was placed at {root}")
-        self._check_room({row: 0 for row in packed.row_ids})
+        self._check_room(dict.fromkeys(packed.row_ids, 0))
         if (last := int(packed.positions.max())) >= self.info.max_length:
             raise TargetError(f"a node at position {last} is beyond the limit of {self.info.max_length} tokens")
 
@@ -203,7 +209,7 @@ class HFTarget:
 
 
 def check_options(max_rows: int, exact: str | None) -> None:
-    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
+    if type(max_rows) is not int or max_rows < 1:
         raise OptionError(f"max_rows is {max_rows!r}; it must be a whole number, at least 1")
     if exact not in (None, "bitwise", "near-tie"):
         raise OptionError(f"exact is {exact!r}; it must be 'bitwise', 'near-tie' or None")
