@@ -1,6 +1,8 @@
 """The native product: right to rounding, and every row's bits independent of its neighbours, its place, the threads."""
 
+import copy
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -181,6 +183,20 @@ def test_the_weights_are_shared_not_copied_and_may_move() -> None:
     assert torch.allclose(wide(x.float()), F.linear(x.float(), linear.weight.float(), linear.bias.float()), atol=1e-4)
     with pytest.raises(TargetError, match="float64"):
         layer.double()(x)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_can_be_copied_and_pickled(kind: str) -> None:
+    layer = make(kind, 9, 33, torch.float32)
+    x = torch.randn(3, 33)
+    expected = layer(x)
+    twin, loaded = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
+    assert twin.weight.data_ptr() != layer.weight.data_ptr()
+    with torch.no_grad():
+        layer.weight.zero_()  # the copies do not look into the original
+    assert torch.equal(twin(x), expected)
+    assert torch.equal(loaded(x), expected)
 
 
 @needs_kernels

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
-from outrider.errors import OptionError, TargetError, UnsupportedError
+from outrider.errors import ModelError, OptionError, TargetError, UnsupportedError
 from outrider.kernels.library import TYPE_CODES, Library, LinearStruct, load
 
 logger = logging.getLogger("outrider.kernels")
 
-ACTIVATIONS = (torch.bfloat16, torch.float32)
+ACTIVATION_CODES = {dtype: TYPE_CODES[dtype] for dtype in (torch.bfloat16, torch.float32)}
 
 
 def native_linear(
@@ -51,28 +51,27 @@ class NativeLinear(nn.Module):
         self.bias = None if bias is None else _parameter(bias)
         self.register_buffer("scale", scale, persistent=True)
         self._function = library.linear
-        self._address = 0
+        self._width = torch.Size((self.out_features,))
+        self._weight_address, self._struct_address = 0, 0
         self._struct = LinearStruct()
 
     def forward(self, x: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch N"]:
         """x times the weights; each row's bits depend on that row alone."""
-        if x.dtype not in ACTIVATIONS or x.shape[-1:] != (self.in_features,) or x.device.type != "cpu":
+        code, shape, size = ACTIVATION_CODES.get(x.dtype), x.shape, self.in_features
+        if code is None or not shape or shape[-1] != size or not x.is_cpu:
             raise TargetError(_misfit(self, x))
         if x.requires_grad and torch.is_grad_enabled():
             raise UnsupportedError("native kernels record no gradient; call the model under torch.inference_mode()")
         x = x.contiguous()
-        y = x.new_empty((*x.shape[:-1], self.out_features))
-        failed = self._function(
-            self._layer(),
-            x.data_ptr(),
-            x.numel() // self.in_features,
-            TYPE_CODES[x.dtype],
-            y.data_ptr(),
-            torch.get_num_threads(),
-        )
-        if failed:
-            raise TargetError(f"no memory for the activations of a pass of shape {tuple(x.shape)}")
+        y = x.new_empty(shape[:-1] + self._width)
+        threads = torch.get_num_threads()
+        if self._function(self._layer(), x.data_ptr(), x.numel() // size, code, y.data_ptr(), threads):
+            raise TargetError(f"no memory for the activations of a pass of shape {tuple(shape)}")
         return y
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copied and pickled as its tensors: addresses hold only here and now."""
+        return _restore, (self.weight, self.bias, self._buffers["scale"])
 
     def extra_repr(self) -> str:
         """Sizes and type, as nn.Linear shows them."""
@@ -82,17 +81,17 @@ class NativeLinear(nn.Module):
     def _layer(self) -> int:
         """Address of the C struct, rewritten if the weights have moved (`.to`, `load_state_dict(assign=True)`)."""
         weight = self._parameters["weight"]
-        if weight is None or weight.data_ptr() != self._address:
+        if weight is None or weight.data_ptr() != self._weight_address:
             self._describe()
-        return ctypes.addressof(self._struct)
+        return self._struct_address
 
     def _describe(self) -> None:
         weight, bias, scale = self.weight, self.bias, self._buffers["scale"]
         if obstacle := _obstacle(weight, bias, scale):
             raise TargetError(f"the layer's weights were changed to what the native kernel cannot read: {obstacle}")
-        self._address = weight.data_ptr()
+        self._weight_address = weight.data_ptr()
         self._struct = LinearStruct(
-            self._address,
+            self._weight_address,
             None if scale is None else scale.data_ptr(),
             None if bias is None else bias.data_ptr(),
             self.out_features,
@@ -100,6 +99,16 @@ class NativeLinear(nn.Module):
             TYPE_CODES[weight.dtype],
             TYPE_CODES[torch.float32 if bias is None else bias.dtype],
         )
+        self._struct_address = ctypes.addressof(self._struct)
+
+
+def _restore(weight: Tensor, bias: Tensor | None, scale: Tensor | None) -> NativeLinear:
+    layer = native_linear(weight, bias, scale)
+    if layer is None:
+        raise ModelError(
+            "this layer was saved for the native kernels, and they cannot serve it here; load the model anew"
+        )
+    return layer
 
 
 def _parameter(tensor: Tensor) -> nn.Parameter:
@@ -119,7 +128,7 @@ def _check_shapes(weight: Tensor, bias: Tensor | None, scale: Tensor | None) -> 
 
 def _obstacle(weight: Tensor, bias: Tensor | None, scale: Tensor | None) -> str:
     """Why the kernel cannot read these tensors; empty if it can."""
-    allowed = {"weight": tuple(TYPE_CODES), "bias": ACTIVATIONS, "scale": (torch.float32,)}
+    allowed = {"weight": tuple(TYPE_CODES), "bias": tuple(ACTIVATION_CODES), "scale": (torch.float32,)}
     for name, tensor in (("weight", weight), ("bias", bias), ("scale", scale)):
         if tensor is None:
             continue
