@@ -13,12 +13,20 @@ from outrider.cli.quiet import quiet_loading
 from outrider.cli.terminal import legend, show, text_console
 from outrider.engine.engine import Engine
 
-PROMPT = """\
-# Units of length, each with its size in metres.
-UNITS = [
-    Unit(name="metre", symbol="m", metres=1.0),
-    Unit(name="kilometre", symbol="km", metres=1000.0),
-"""
+PROMPT = '''\
+# The sounds that animals make.
+def cat():
+    """Return the sound that a cat makes."""
+    return "meow"
+
+
+def dog():
+    """Return the sound that a dog makes."""
+    return "woof"
+
+
+def cow():
+    """'''
 
 Target = Annotated[str, typer.Option(help="The model whose words are wanted.")]
 DrafterName = Annotated[str, typer.Option(help="What drafts; see `outrider drafters`.")]
@@ -34,7 +42,7 @@ def demo(
     target: Target = DEFAULT_TARGET,
     drafter: DrafterName = DEFAULT_DRAFTER,
     prompt: Prompt = PROMPT,
-    tokens: Tokens = 160,
+    tokens: Tokens = 128,
 ) -> None:
     """Watch a real model write with speculation, then see the same without it. Exit code 1 if the tokens differ."""
     console = text_console()

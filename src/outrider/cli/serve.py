@@ -27,9 +27,7 @@ Drafters = Annotated[
 ]
 MaxRows = Annotated[int, typer.Option("--max-rows", help="Most requests that run at the same time.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Let `outrider watch URL` follow the rounds (shows all texts).")]
-Trace = Annotated[
-    str | None, typer.Option("--trace", help="Append one JSON line a round.", metavar="FILE")
-]
+Trace = Annotated[str | None, typer.Option("--trace", help="Append one JSON line a round.", metavar="FILE")]
 KEY_VARIABLE = "OUTRIDER_API_KEY"
 
 

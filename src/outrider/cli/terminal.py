@@ -16,9 +16,9 @@ STYLES: dict[Origin, Style] = {
 }
 MARKS: dict[Origin, tuple[str, str]] = {"accepted": ("", ""), "recovered": ("⟦", "⟧"), "bonus": ("«", "»")}
 MEANINGS: dict[Origin, str] = {
-    "accepted": "drafted and kept",
-    "recovered": "the target's own, after a rejection",
-    "bonus": "the target's own, after all was kept",
+    "accepted": "(draft kept)",
+    "recovered": "(draft rejected)",
+    "bonus": "(nothing rejected)",
 }
 
 
@@ -36,7 +36,7 @@ def legend(console: Console) -> Text:
     """One line that explains the looks, in those looks."""
     line = Text()
     for origin, meaning in MEANINGS.items():
-        line.append("   " if line else "")
+        line.append("  " if line else "")
         line.append_text(styled(origin, origin, console)).append(f" {meaning}", "dim")
     return line
 

@@ -27,9 +27,11 @@ class Testable(Protocol):
     def free(self, rows: Sequence[int]) -> None: ...
 
 
-def differences(target: Testable, vocab_size: int, max_rows: int, device: torch.device) -> list[str]:
+def differences(
+    target: Testable, vocab_size: int, max_rows: int, device: torch.device, max_length: int = NUM_TOKENS
+) -> list[str]:
     """The ways in which results depended on the shape of the pass; empty if none did. Rows 0 and 1 are left free."""
-    count = min(NUM_TOKENS, getattr(target, "max_length", NUM_TOKENS))
+    count = min(NUM_TOKENS, max_length)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(vocab_size, (NUM_TOKENS,), generator=generator).tolist()[:count]
     try:

@@ -196,7 +196,8 @@ class HFTarget:
             reason = f"on {self.info.device.type} kernels are chosen by the width of the pass"
         else:
             make_row_independent(self._model)
-            reason = ", ".join(differences(self, self.info.vocab_size, self.info.max_rows, self.info.device))
+            info = self.info
+            reason = ", ".join(differences(self, info.vocab_size, info.max_rows, info.device, info.max_length))
             reason = reason and f"the test at load found other bits for {reason}"
         if reason and exact == "bitwise":
             raise ModelError(f"{self.info.name} is not exact to the bit here: {reason}; exact='near-tie' accepts that")
