@@ -76,6 +76,8 @@ def validation_error(errors: Sequence[Mapping[str, Any]], known: Sequence[str]) 
         return BadRequest(f"the body is not JSON: {first.get('ctx', {}).get('error', 'it cannot be read')}")
     if first["type"] == "missing":
         return BadRequest(f"{name!r} is missing", name)
+    if name.partition(".")[0] in _SEVERAL_KINDS:
+        name = name.partition(".")[0]
     problem = _SEVERAL_KINDS.get(name) or _plain(str(first["msg"]))
     return BadRequest(f"{name!r} is not valid: {problem}{_shown(first.get('input'))}", name)
 

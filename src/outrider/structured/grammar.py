@@ -14,6 +14,7 @@ from torch import Tensor
 from outrider.errors import OptionError, UnsupportedError
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+WHITESPACE = r" |\n[ \t]{0,40}"  # one space, or one line break and its indentation: small models write blanks for ever
 
 
 class GrammarCompiler:
@@ -39,7 +40,9 @@ class GrammarCompiler:
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> "Grammar":
         """JSON that satisfies the schema. Raises OptionError if it is no schema, or uses what cannot be enforced."""
-        text = self._library.LLMatcher.grammar_from_json_schema(json.dumps(schema))
+        text = self._library.LLMatcher.grammar_from_json_schema(
+            json.dumps(schema), overrides={"whitespace_pattern": WHITESPACE}
+        )
         matcher = self._library.LLMatcher(self._tokenizer, text, log_level=0)
         if matcher.is_error():
             raise OptionError(f"the JSON schema cannot be enforced: {_first_line(matcher.get_error())}")

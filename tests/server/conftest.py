@@ -1,0 +1,17 @@
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # worlds, live
+
+from live import ToyServer
+from worlds import parts
+
+
+@pytest.fixture(scope="module")
+def toy() -> Iterator[ToyServer]:
+    """One toy server for a module's tests; every test leaves it idle."""
+    with ToyServer(parts(max_waiting=64, max_tokens=400)) as server:
+        yield server
