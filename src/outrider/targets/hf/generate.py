@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.generation import GenerateDecoderOnlyOutput
+from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from outrider.api import resolve_drafter
 from outrider.drafters.base import Drafter
@@ -72,14 +72,16 @@ class _Row:
         self.criteria = Criteria(settings, index, self.processor)
         self.written: list[int] = []
         self._streamer = streamer
-        self.handle: Handle = engine.submit(Request(settings.prompts[index], self._params(settings, max_depth)))
-
-    def _params(self, settings: Settings, max_depth: int | None) -> SamplingParams:
-        processors = (self.processor,) if self.processor else ()
-        seed = int(torch.randint(1 << 53, ())) if settings.sampled else 0
-        return SamplingParams(
-            seed=seed, max_depth=max_depth, logits_processors=processors, ignore_eos=True, **settings.sampling
+        ends = [token for token in settings.end_token_ids if token < engine.target.info.vocab_size]
+        params = SamplingParams(
+            seed=int(torch.randint(1 << 53, ())) if settings.sampled else 0,
+            max_depth=max_depth,
+            logits_processors=(self.processor,) if self.processor else (),
+            ignore_eos=True,
+            stop_token_ids=ends,
+            **settings.sampling,
         )
+        self.handle: Handle = engine.submit(Request(settings.prompts[index], params))
 
     def take(self) -> None:
         """Pass on the new tokens up to the first at which a stopping criterion holds; beyond it nothing was written."""
@@ -118,8 +120,8 @@ def _output(
     record = rows[0].processor
     return GenerateDecoderOnlyOutput(
         sequences=sequences,  # pyright: ignore[reportArgumentType]
-        scores=record.scores(width) if record and generation_config.output_scores else None,
-        logits=record.raw_logits(width) if record and generation_config.output_logits else None,
+        scores=record.scores(width) if record and generation_config.output_scores else None,  # pyright: ignore[reportArgumentType]
+        logits=record.raw_logits(width) if record and generation_config.output_logits else None,  # pyright: ignore[reportArgumentType]
     )
 
 

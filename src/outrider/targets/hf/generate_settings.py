@@ -37,6 +37,7 @@ class Settings:
     sampled: bool
     max_length: int
     pad_token_id: int
+    end_token_ids: list[int]
     sampling: dict[str, Any]
     processors: list[Any] = field(default_factory=list[Any])
     criteria: list[Any] = field(default_factory=list[Any])
@@ -70,7 +71,8 @@ def read_settings(
         sampled=bool(config.do_sample),
         max_length=length,
         pad_token_id=0 if config._pad_token_tensor is None else int(config._pad_token_tensor),
-        sampling={**sampling, "stop_token_ids": ends, "max_new_tokens": max(1, length - input_ids.shape[1])},
+        end_token_ids=ends,
+        sampling={**sampling, "max_new_tokens": max(1, length - input_ids.shape[1])},
         processors=called,
         criteria=rest,
         record=record,
@@ -146,9 +148,9 @@ def _refuse_model_kwargs(model_kwargs: Mapping[str, Any]) -> None:
         cache = model_kwargs.get(name)
         if getattr(cache, "_is_user_defined", False) or (cache is not None and _cache_length(cache)):
             raise UnsupportedError(f"a {name} of your own is not supported; give the whole text as input_ids")
-        if "Quant" in type(cache).__name__ or any("Quant" in type(x).__name__ for x in getattr(cache, "layers", ())):
+        if any("Quant" in type(part).__name__ for part in (cache, *getattr(cache, "layers", ()))):
             raise UnsupportedError(
-                "a quantized cache changes the text and is not supported; leave cache_implementation out"
+                "a quantized cache changes the text and is not supported; leave out cache_implementation"
             )
 
 
