@@ -191,6 +191,16 @@ def test_top_p_keeps_the_smallest_set_that_reaches_p():
     assert probs_after((0.25,) * 4, top_p=0.5) == pytest.approx([0.5, 0.5, 0.0, 0.0])
 
 
+def test_both_ways_agree_where_the_mass_is_exactly_p():
+    for p, kept in ((0.25, 1), (0.5, 2), (0.75, 3)):
+        for way in (truncate, truncate_by_sorting):
+            assert int((way(logs(0.25, 0.25, 0.25, 0.25), 0, p, 0.0) > -INF).sum()) == kept
+
+
+def test_min_p_of_one_keeps_every_likeliest():
+    assert probs_after((0.4, 0.4, 0.2), min_p=1.0) == pytest.approx([0.5, 0.5, 0.0])
+
+
 def test_top_p_counts_the_mass_that_top_k_left():
     assert probs_after((0.4, 0.3, 0.2, 0.1), top_k=2, top_p=0.57) == [1.0, 0.0, 0.0, 0.0]
     assert probs_after((0.4, 0.3, 0.2, 0.1), top_k=2, top_p=0.58) == pytest.approx([4 / 7, 3 / 7, 0.0, 0.0])
@@ -268,7 +278,7 @@ def test_draws_without_replacement_are_different_possible_and_ordered():
 
 def test_draws_without_replacement_follow_the_law_of_such_draws():
     """P(i, then j) = p_i * p_j / (1 - p_i)."""
-    probs, count = (0.5, 0.3, 0.2), 2000
+    probs, count = (0.5, 0.3, 0.2), 1000
     pairs = [tuple(draw_without_replacement(logs(*probs), Noise(seed), 0, 2)) for seed in range(count)]
     outcomes = [(i, j) for i in range(3) for j in range(3) if i != j]
     expected = [count * probs[i] * probs[j] / (1 - probs[i]) for i, j in outcomes]

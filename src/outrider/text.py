@@ -32,8 +32,7 @@ class TextStream:
         self._tokenizer = tokenizer
         self._skip = skip_special_tokens
         self._byte_tails = _byte_tails(tokenizer)
-        others = (_encode(tokenizer, _RARE)[1:], _encode(tokenizer, " a"), _encode(tokenizer, "a"))
-        self._tails = (*self._byte_tails, *others)
+        self._tails = (*self._byte_tails, _encode(tokenizer, _RARE)[1:], _encode(tokenizer, " a"))
         self._window: tuple[int, ...] = ()
         self._text = ""  # the window's text, of which the first _shown characters are released
         self._shown = 0
@@ -131,9 +130,9 @@ class StopChecker:
         """
         if self.matched is not None:
             return ""
-        seen, fresh = self._seen + piece, len(self._seen)
+        seen = self._seen + piece
         released = len(self._seen) - self._held
-        match = self._first_match(seen + pending, fresh)
+        match = self._first_match(seen + pending)
         if match is not None:
             start, self.matched = match
             end = start + len(self.matched) if self._include else start
@@ -149,11 +148,11 @@ class StopChecker:
         self._held = 0
         return rest
 
-    def _first_match(self, text: str, fresh: int) -> tuple[int, str] | None:
-        """Start and stop string of the match beyond `fresh` that ends first; of several, the one that starts first."""
+    def _first_match(self, text: str) -> tuple[int, str] | None:
+        """Start and stop string of the match that ends first; of several, the one that starts first."""
         found: list[tuple[int, int, str]] = []
         for stop in self._stop:
-            start = text.find(stop, max(0, fresh - len(stop) + 1))
+            start = text.find(stop)
             if start >= 0:
                 found.append((start + len(stop), start, stop))
         return min(found)[1:] if found else None
@@ -161,7 +160,7 @@ class StopChecker:
     def _possible_start(self, text: str) -> int:
         """Length of the longest end of the text with which a stop begins."""
         for length in range(min(self._reach, len(text)), 0, -1):
-            if text.endswith(tuple(stop[:length] for stop in self._stop if len(stop) > length)):
+            if text.endswith(tuple(stop[:length] for stop in self._stop)):
                 return length
         return 0
 
