@@ -12,6 +12,15 @@ from outrider.types import DraftTree, pack
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny models gain nothing from a second thread, and wait for it on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def targets():
     """One target per kind and dtype; tests free the rows that they use."""
@@ -112,10 +121,16 @@ def test_a_poisoned_neighbour_and_a_poisoned_draft_harm_nobody():
         model.get_input_embeddings().weight[60] = float("nan")  # a token whose state is not a number
     mixed = score(target, [chain(tokens), DraftTree.chain(60, [1, 2])], [0, 1])
     assert torch.equal(mixed[:6], clean)
-    assert mixed[6:].isnan().all()
-    score(target, [DraftTree.chain(tokens[0], [60, 60])], [0])
-    target.commit({0: outcome(0)})
-    assert torch.equal(score(target, [chain(tokens[1:])], [0]), clean[1:])
+    assert mixed[6].isnan().all()  # its own law shows it; nodes below it are never reached
+    for broken in (DraftTree.chain(tokens[0], [60, 60]), DraftTree((tokens[0], 60, 4), (-1, 0, 0))):
+        scored = score(target, [broken], [0])
+        assert torch.equal(scored[0], clean[0])
+        assert scored[1].isnan().all()
+        target.commit({0: outcome(0)})
+        assert torch.equal(score(target, [chain(tokens[1:])], [0]), clean[1:])
+        target.truncate(0, len(tokens))
+    target.prefill([0], [[60]])
+    assert score(target, [DraftTree.root(1)], [0]).isnan().all()  # a broken prompt is not hidden
 
 
 def test_a_failed_prefill_leaves_rows_as_they_were(targets, monkeypatch):  # CON-4
@@ -161,8 +176,11 @@ def test_broken_calls_are_named(targets):
     with pytest.raises(TargetError, match="without a score"):
         target.commit({0: outcome(0)})
     score(target, [TREE], [0])
-    with pytest.raises(TargetError, match="row 5, which was not in the last score"):
+    with pytest.raises(TargetError, match="row 5, which was not in the last score, or was freed"):
         target.commit({5: outcome(0)})
+    target.free([0])
+    with pytest.raises(TargetError, match="or was freed"):
+        target.commit({0: outcome(0)})
     with pytest.raises(TargetError, match="hidden layer 3 does not exist"):
         target.score(pack([TREE], [0], [0]), hidden_layers=[3])
     target.prefill([0], [text(998)])
@@ -195,6 +213,18 @@ def test_the_smallest_targets_load(max_rows, max_length):
     target = HFTarget(tiny("llama"), max_rows=max_rows, max_length=max_length)
     assert target.info.exact == "bitwise"
     assert score(target, [DraftTree.root(0)], [0]).shape[0] == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_do_not_depend_on_the_number_of_threads(dtype, targets):
+    target, tokens = targets("llama", dtype), text(200)
+    one = score(target, [chain(tokens)], [0])
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(score(target, [chain(tokens)], [0]), one)
+        assert torch.equal(score(target, [chain(tokens[:3])], [0]), one[:3])
+    finally:
+        torch.set_num_threads(1)
 
 
 class Leaky(torch.nn.Module):

@@ -11,6 +11,15 @@ from outrider.types import DraftTree, pack
 TOLERANCE = 1e-4  # stock eager attention takes its softmax in float32; logits have a spread of about 1.7
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny models gain nothing from a second thread, and wait for it on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float = TOLERANCE) -> bool:
     return torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 

@@ -116,7 +116,7 @@ def is_model(name: str) -> bool:
 def pull(name: str, progress: Progress | None = None) -> Path:
     """The model's GGUF file, fetched and checked if it was not here. Raises ModelError."""
     model = _known(name)
-    say = progress or (lambda text: None)
+    say = progress or _say_nothing
     path = cache_folder() / f"{name}.gguf"
     if path.is_file():
         say(f"{name} is here: {path}")
@@ -131,6 +131,10 @@ def pull(name: str, progress: Progress | None = None) -> Path:
         raise ModelError(f"cannot write {name}: {error}; OUTRIDER_CACHE can name another folder") from error
     say(f"{name} is here: {path}")
     return path
+
+
+def _say_nothing(text: str) -> None:
+    """The default for `progress`."""
 
 
 def _known(name: str) -> DemoModel:

@@ -33,7 +33,7 @@ def take_over(model: PreTrainedModel) -> None:
     AttentionInterface.register(ATTENTION_NAME, _attention)
     AttentionMaskInterface.register(ATTENTION_NAME, _note_mask)
     model.set_attn_implementation(ATTENTION_NAME)
-    if model.config._attn_implementation != ATTENTION_NAME:
+    if model.config._attn_implementation != ATTENTION_NAME:  # pyright: ignore[reportPrivateUsage]
         raise UnsupportedError(f"{model.config.model_type} does not let its attention be replaced")
 
 

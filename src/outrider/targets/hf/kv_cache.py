@@ -46,6 +46,10 @@ class KVCache:
         entry = self._rows.get(row)
         return entry.length if entry else 0
 
+    def holds(self, row: int) -> bool:
+        """Whether the row has memory, committed or only written."""
+        return row in self._rows
+
     def reserve(self, row: int, num_nodes: int) -> Tensor:
         """The row's buffer (L, 2, T, KH, HD) with room for num_nodes beyond its length, soon to be written."""
         entry = self._rows.get(row)

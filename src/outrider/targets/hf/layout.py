@@ -60,6 +60,7 @@ class RowPass:
     length: int
     buffer: Tensor  # (L, 2, T, KH, HD)
     paths: Sequence[PathPass]
+    drafted: bool  # some nodes may be rejected; in a prefill a NaN must show in all that follows
 
     def __post_init__(self) -> None:
         num_nodes = self.end - self.start
@@ -71,6 +72,8 @@ class RowPass:
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, settings: Settings) -> Tensor:
         """Stores the row's keys and values (n, KH, HD) of one layer; returns what its nodes read, (n, H, HD)."""
+        if self.drafted:  # a mask hides numbers, but no NaN: a broken draft must not reach its ancestors
+            keys, values = (states.nan_to_num(0.0, 0.0, 0.0) for states in (keys, values))
         if self.paths[0].nodes is None:
             self._own_keys[layer].copy_(keys)
             self._own_values[layer].copy_(values)
@@ -116,7 +119,7 @@ class Pass:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def lay_out(packed: Packed, cache: KVCache) -> Pass:
+def lay_out(packed: Packed, cache: KVCache, drafted: bool) -> Pass:
     """Room in the cache for every node of the pack, and the facts that its attention layers need."""
     rows: list[RowPass] = []
     for index, row in enumerate(packed.row_ids):
@@ -125,7 +128,8 @@ def lay_out(packed: Packed, cache: KVCache) -> Pass:
             paths = [PathPass(None, None, torch.arange(end - start, device=cache.device))]
         else:
             paths = _paths([parent - start for parent in packed.parents[start:end]], cache.device)
-        rows.append(RowPass(start, end, cache.length(row), cache.reserve(row, end - start), paths))
+        buffer = cache.reserve(row, end - start)
+        rows.append(RowPass(start, end, cache.length(row), buffer, paths, drafted and end - start > 1))
     return Pass(rows)
 
 

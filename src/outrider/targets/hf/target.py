@@ -86,8 +86,8 @@ class HFTarget:
     @torch.no_grad()
     def score(self, packed: Packed, want: Int[Tensor, "M"] | None = None, hidden_layers: Sequence[int] = ()) -> Scored:
         """See `Target.score`. hidden_layers: decoder layers whose output is wanted, 0 the first. Raises TargetError."""
-        self._check_pack(packed)
         self._scored = None
+        self._check_pack(packed)
         wanted = torch.arange(packed.num_nodes, device=self.info.device) if want is None else want
         hidden: dict[int, Tensor] = {}
         hooks = [self._block(layer).register_forward_hook(_keep(hidden, layer)) for layer in hidden_layers]
@@ -106,9 +106,9 @@ class HFTarget:
         packed = self._scored
         if packed is None:
             raise TargetError("commit without a score before it")
-        unknown = outcomes.keys() - set(packed.row_ids)
+        unknown = outcomes.keys() - {row for row in packed.row_ids if self._cache.holds(row)}
         if unknown:
-            raise TargetError(f"commit names row {min(unknown)}, which was not in the last score")
+            raise TargetError(f"commit names row {min(unknown)}, which was not in the last score, or was freed")
         self._scored = None
         for row in packed.row_ids:
             if row in outcomes:
@@ -151,7 +151,7 @@ class HFTarget:
         return later
 
     def _pass(self, packed: Packed, want: Tensor | None) -> Tensor | None:
-        layout = lay_out(packed, self._cache)
+        layout = lay_out(packed, self._cache, drafted=want is not None)
         logits = bridge.run_model(self._model, packed.tokens, packed.positions, layout, want)
         self._check_layers(layout)
         return logits
