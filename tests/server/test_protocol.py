@@ -201,7 +201,7 @@ BAD_CHAT: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"speculation": {"depth": 3}}, 400, "'speculation.depth' is not supported", "speculation.depth"),
     ({"response_format": {"type": "xml"}}, 400, "json_schema", "response_format"),
     ({"model": "gpt-9"}, 404, "did you mean|known", None),
-    ({"deadline": 0}, 400, "greater than 0", "deadline"),
+    ({"deadline": 0}, 400, "greater than or equal to 0.01", "deadline"),
     ({"seed": 1.5}, 400, "valid integer", "seed"),
 ]
 

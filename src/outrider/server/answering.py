@@ -48,7 +48,7 @@ class Answering:
             requests,
             client=self._client(),
             request_id=self._id,
-            deadline=self._started + seconds,
+            allowed=seconds,
         )
         ticket.submit()
         return self._stream(ticket) if self._body.stream else await self._whole(ticket)

@@ -54,7 +54,10 @@ class Times:
 
 @dataclass(eq=False)
 class Job:
-    """request: what the engine gets, its prompt as token ids. client: whose turn it uses. deadline: monotonic time."""
+    """request: what the engine gets, its prompt as token ids. client: whose turn it uses. deadline: monotonic time.
+
+    allowed: the seconds that the deadline stands for, for messages.
+    """
 
     request: Request
     sink: Sink
@@ -62,6 +65,7 @@ class Job:
     client: Hashable = None
     request_id: str = ""
     deadline: float | None = None
+    allowed: float | None = None
     handle: Handle | None = None
     times: Times = field(default_factory=Times)
     done: bool = False

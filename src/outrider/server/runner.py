@@ -230,7 +230,7 @@ def _last_update(job: Job, events: Sequence[TokenEvent], now: float) -> Update:
 
 
 def _too_late(job: Job) -> DeadlineExceeded:
-    seconds = (job.deadline or 0.0) - job.times.queued
+    seconds = "" if job.allowed is None else f" of {job.allowed:g} s"
     return DeadlineExceeded(
-        f"the deadline of {seconds:.3g} s passed with {job.written} tokens written; ask for less, or allow more time"
+        f"the deadline{seconds} passed with {job.written} tokens written; ask for less, or allow more time"
     )

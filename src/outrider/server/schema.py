@@ -95,7 +95,7 @@ class Generation(Strict):
     include_stop_str_in_output: bool = Field(default=False, description="Extension.")
     response_format: ResponseFormat | None = Field(default=None, description="JSON, enforced exactly.")
     speculation: Speculation | None = Field(default=None, description="Extension.")
-    deadline: Annotated[float, Field(gt=0)] | None = Field(
+    deadline: Annotated[float, Field(ge=0.01)] | None = Field(
         default=None, description="Extension. Seconds after which the request ends with an error."
     )
 

@@ -1,6 +1,7 @@
 """The event loop's side of a request: its jobs, their updates, and the news that the client has left."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import suppress
 
@@ -17,7 +18,7 @@ class ClientGone(Exception):
 
 
 class Ticket:
-    """Jobs that answer one HTTP request. deadline: monotonic time."""
+    """Jobs that answer one HTTP request. allowed: seconds that they may take."""
 
     def __init__(
         self,
@@ -26,13 +27,14 @@ class Ticket:
         *,
         client: Hashable,
         request_id: str,
-        deadline: float | None,
+        allowed: float,
     ) -> None:
         self._runner = runner
         self._loop = asyncio.get_running_loop()
         self._updates: asyncio.Queue[Update] = asyncio.Queue()  # bounded by what the jobs may write
         self.jobs = [
-            Job(request, self._sink, index, client, request_id, deadline) for index, request in enumerate(requests)
+            Job(request, self._sink, index, client, request_id, time.monotonic() + allowed, allowed)
+            for index, request in enumerate(requests)
         ]
 
     def submit(self) -> None:
