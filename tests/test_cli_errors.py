@@ -6,9 +6,9 @@ import sys
 import time
 
 import pytest
+
 from helpers_cli import PROMPT, outrider
 from helpers_models import llama, save_model
-
 from outrider.engine.engine import Engine
 
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 import torch
+
 from helpers_cli import PROMPT, outrider
 from helpers_models import llama, near_copy, save_model
-
 from outrider.acceptance import available_rules
 from outrider.cli import generate as command
 from outrider.cli.play import Comparison, tokens_per_second

@@ -3,8 +3,8 @@
 import dataclasses
 
 import pytest
-from helpers_cli import outrider
 
+from helpers_cli import outrider
 from outrider import SamplingParams
 from outrider.cli.options import help_from_docstring, sampling_parameters, sampling_values
 from outrider.errors import OptionError

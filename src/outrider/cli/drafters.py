@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from outrider.drafters.base import Drafter
 from outrider.drafters.registry import available_drafters, drafter_class, options_of
 
 
@@ -16,10 +17,15 @@ def register(app: typer.Typer) -> None:
 def drafters() -> None:
     """List the drafters and their options, as --drafter takes them: NAME or NAME:option=value,option=value."""
     for name in available_drafters():
-        doc = inspect.cleandoc(drafter_class(name).__doc__ or "").split("\n")
-        print(f"{name:10}{doc[0]}")
+        print(f"{name:10}{_about(drafter_class(name))}")
         for option, field in options_of(name).items():
             print(f"{'':10}{option}{_default(field)}")
+
+
+def _about(cls: type[Drafter]) -> str:
+    """The first line of its file's docstring, which says what it does."""
+    module = inspect.getmodule(cls)
+    return inspect.cleandoc((module and module.__doc__) or "").partition("\n")[0]
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

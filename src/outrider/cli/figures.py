@@ -17,21 +17,27 @@ def summary(completion: Completion) -> str:
 def versus(comparison: Comparison) -> str:
     """`plain 15.3 tok/s, same tokens`; the ratio only beside equal outputs."""
     plain = f"plain {tokens_per_second(comparison.plain):.1f} tok/s"
-    if comparison.equal:
-        return f"{plain} ({comparison.speed_up:.2f}x), tokens equal"
-    place = comparison.first_difference
-    what = "finish differs" if place is None else f"tokens DIFFER from number {place + 1} on"
-    return f"{plain}, {what}{_excuse(comparison)}"
+    ratio = f" ({comparison.speed_up:.2f}x)" if comparison.speed_up is not None else ""
+    return f"{plain}{ratio}, {_verdict(comparison)}"
 
 
 def one_line(comparison: Comparison) -> str:
-    """Both runs on one line of at most 80 columns where they are equal."""
+    """`128 tokens/33 rounds = 3.88, 37% accepted, 45.5 tok/s; plain 33.2, tokens equal`: fits in 80 columns."""
     stats = comparison.speculative.stats
     kept = f"{stats.acceptance:.0%} accepted" if stats.acceptance is not None else "nothing drafted"
+    fast, plain = tokens_per_second(comparison.speculative), tokens_per_second(comparison.plain)
     return (
-        f"{stats.delivered} tokens, {stats.rounds} rounds ({stats.tokens_per_round:.2f} each), {kept}, "
-        f"{tokens_per_second(comparison.speculative):.1f} tok/s; {versus(comparison)}"
+        f"{stats.delivered} tokens/{stats.rounds} rounds = {stats.tokens_per_round:.2f}, {kept}, {fast:.1f} tok/s; "
+        f"plain {plain:.1f}, {_verdict(comparison)}"
     )
+
+
+def _verdict(comparison: Comparison) -> str:
+    if comparison.equal:
+        return "tokens equal"
+    place = comparison.first_difference
+    what = "finish differs" if place is None else f"tokens DIFFER from number {place + 1} on"
+    return what + _excuse(comparison)
 
 
 def method(completion: Completion) -> str:
