@@ -1,0 +1,104 @@
+"""`outrider bench`: how fast, beside proof that the texts are the same. Exit code 1 if they are not."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import typer
+from rich.console import Console
+
+from outrider.bench.report import show
+from outrider.bench.runner import run_bench
+from outrider.bench.runs import Run
+from outrider.bench.setup import set_up
+from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET
+from outrider.cli.quiet import quiet_loading
+from outrider.errors import OptionError
+from outrider.prompts import OWN, load_prompts
+
+FAILED, INTERRUPTED = 1, 130
+
+Target = Annotated[str, typer.Option(help="The model whose words are wanted.")]
+Drafter = Annotated[list[str] | None, typer.Option(help="A drafter's name or spec, or a smaller model. Repeatable.")]
+Suite = Annotated[str, typer.Option(help=f"Prompts: {OWN!r}, or a .jsonl file.")]
+Kinds = Annotated[str | None, typer.Option(help="Only prompts of these kinds, with commas between them.")]
+Limit = Annotated[int | None, typer.Option("--num-prompts", help="At most so many prompts, from all kinds in turn.")]
+MaxNewTokens = Annotated[int, typer.Option(help="Tokens to write per run.")]
+MaxDepth = Annotated[int | None, typer.Option(help="Most tokens drafted in a round; default the drafter's own.")]
+Repeats = Annotated[int, typer.Option(help="How often everything is run.")]
+Threads = Annotated[int | None, typer.Option(help="Threads of all systems; default torch's.")]
+Dtype = Annotated[str | None, typer.Option(help="Of all weights; default the checkpoint's.")]
+Device = Annotated[str, typer.Option(help="Where everything runs.")]
+Against = Annotated[Literal["transformers", "none"], typer.Option(help="Whom to compare with beside our own plain.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result with every single run to this file.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(bench)
+
+
+def bench(
+    target: Target = DEFAULT_TARGET,
+    drafter: Drafter = None,
+    suite: Suite = OWN,
+    kinds: Kinds = None,
+    num_prompts: Limit = None,
+    max_new_tokens: MaxNewTokens = 64,
+    max_depth: MaxDepth = None,
+    repeats: Repeats = 3,
+    threads: Threads = None,
+    dtype: Dtype = None,
+    device: Device = "cpu",
+    against: Against = "transformers",
+    json_file: JsonFile = None,
+) -> None:
+    """Compare speeds of our modes and of transformers' on the same weights; the last line is one JSON object."""
+    if max_depth is not None and max_depth < 1:
+        raise OptionError(f"max_depth is {max_depth}; it must be at least 1 (plain decoding is measured anyway)")
+    _use(threads)
+    prompts = load_prompts(suite, kinds.split(",") if kinds else None, num_prompts)
+    drafters = drafter or [DEFAULT_DRAFTER]
+    with quiet_loading():
+        ready = set_up(
+            target,
+            drafters,
+            dtype=dtype,
+            device=device,
+            max_depth=max_depth,
+            against_transformers=against == "transformers",
+        )
+    console = Console(stderr=True)
+    total, done = len(ready.systems) * len(prompts) * repeats, list[Run]()
+    with console.status("warming up") as status, quiet_loading():
+
+        def on_run(run: Run) -> None:
+            done.append(run)
+            status.update(
+                f"{len(done)} of {total} runs; last: {run.system} on {run.prompt_id}, {run.timing.rate:.1f} tok/s"
+            )
+
+        report = run_bench(
+            ready,
+            prompts,
+            max_new_tokens=max_new_tokens,
+            repeats=repeats,
+            settings={"suite": suite, "drafters": drafters, "max_depth": max_depth, "against": against},
+            on_run=on_run,
+        )
+    if json_file:
+        json_file.write_text(json.dumps(report.to_dict(runs=True), indent=1), encoding="utf-8")
+    show(report, Console(soft_wrap=True))
+    if not report.complete:
+        raise typer.Exit(INTERRUPTED)
+    if not report.sound:
+        raise typer.Exit(FAILED)
+
+
+def _use(threads: int | None) -> None:
+    if threads is None:
+        return
+    if not 1 <= threads <= (os.cpu_count() or 1):
+        raise OptionError(f"threads is {threads}; this machine has 1 to {os.cpu_count()}")
+    torch.set_num_threads(threads)
