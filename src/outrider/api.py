@@ -25,7 +25,7 @@ def load(
     max_rows: int = 8,
     max_length: int | None = None,
     exact: Exactness | None = None,
-    policy: Policy | None = None,
+    policy: str | Policy | None = None,
     **drafter_options: Any,
 ) -> Engine:
     """An engine for a model by name, hub id, folder or .gguf file, and a drafter by name, spec or object.
@@ -33,6 +33,8 @@ def load(
     drafter: a drafter's name or spec ("lookup", "lookup:max_ngram=4"), or simply another model ("qwen-0.5b"), which
     then drafts. drafter_options go to the drafter. dtype: default the checkpoint's. max_length: default the model's
     limit, at most 4,096. exact: "bitwise" insists on bit-identical passes; default: what a test at load confirms.
+    policy: "auto" speculates as deep as it pays, "fixed" always as deep as the drafter prefers; a request's max_depth
+    wins over both. Default: auto, but fixed under rules whose text depends on the depth, so that a seed fixes the text.
     Raises ModelError, PairingError, UnsupportedError, OptionError.
     """
     chosen = resolve_drafter(drafter, **drafter_options)

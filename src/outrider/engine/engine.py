@@ -21,7 +21,7 @@ from outrider.engine.schedule import Schedule
 from outrider.engine.trace import RoundTrace
 from outrider.errors import OptionError, UnsupportedError
 from outrider.policy.base import Policy
-from outrider.policy.fixed import FixedPolicy
+from outrider.policy.make import make_policy
 from outrider.sampling.params import SamplingParams
 from outrider.targets.base import Target
 
@@ -60,7 +60,8 @@ class Handle:
 class Engine:
     """Generates with `target`, drafting with `drafter`, keeping what `rule` accepts, as far as `policy` speculates.
 
-    drafter: one Drafter, several by name, or None. policy: default FixedPolicy with the drafter's preferred depth.
+    drafter: one Drafter, several by name, or None. policy: "fixed" (the first drafter's preferred depth), "auto" (as
+    deep as it pays, measured as it goes), or an object.
     prefill_chunk: most prompt tokens computed in one step, so that long prompts do not stall running rows.
     reuse_prefixes: finished rows stay warm, and a prompt that begins like an earlier text computes only what is new.
     max_waiting: most requests in the queue; a further one raises CapacityError. on_round: called with a RoundTrace
@@ -73,7 +74,7 @@ class Engine:
         drafter: Drafter | Mapping[str, Drafter] | None = None,
         *,
         rule: str | Rule = "identical",
-        policy: Policy | None = None,
+        policy: str | Policy = "fixed",
         prefill_chunk: int = 256,
         reuse_prefixes: bool = False,
         max_waiting: int | None = None,
@@ -86,7 +87,7 @@ class Engine:
         drafters = _by_name(drafter)
         for one in drafters.values():
             one.bind(TargetView(target.info, target.tokenizer))
-        self.policy = policy or _default_policy(drafters)
+        self.policy = make_policy(policy, drafters)
         self._drafting = Drafting({"none": NoDrafter(), **drafters}, target.info.vocab_size)
         self._rounds = Rounds(target, self._drafting, self.policy, on_round)
         self._schedule = Schedule(
@@ -209,10 +210,3 @@ def _by_name(drafter: Drafter | Mapping[str, Drafter] | None) -> dict[str, Draft
     if drafter is None:
         return {}
     return dict(drafter) if isinstance(drafter, Mapping) else {drafter.name: drafter}
-
-
-def _default_policy(drafters: Mapping[str, Drafter]) -> Policy:
-    if not drafters:
-        return FixedPolicy("none", 0)
-    name, drafter = next(iter(drafters.items()))
-    return FixedPolicy(name, drafter.preferred_depth, drafter.preferred_nodes)

@@ -1,0 +1,29 @@
+"""Policies by name."""
+
+from collections.abc import Mapping
+
+from outrider.drafters.base import Drafter
+from outrider.errors import OptionError, did_you_mean
+from outrider.policy.auto import AutoPolicy, DrafterShape
+from outrider.policy.base import Policy
+from outrider.policy.fixed import FixedPolicy
+
+POLICIES = ("auto", "fixed")
+
+
+def make_policy(policy: str | Policy, drafters: Mapping[str, Drafter]) -> Policy:
+    """The policy of that name over these drafters; a ready policy is returned as it is. Raises OptionError."""
+    if not isinstance(policy, str):
+        return policy
+    if policy not in POLICIES:
+        raise OptionError(f"unknown policy {policy!r}{did_you_mean(policy, POLICIES)}")
+    if policy == "auto":
+        return AutoPolicy({name: _shape(drafter) for name, drafter in drafters.items()})
+    if not drafters:
+        return FixedPolicy("none", 0)
+    name, drafter = next(iter(drafters.items()))
+    return FixedPolicy(name, drafter.preferred_depth, drafter.preferred_nodes)
+
+
+def _shape(drafter: Drafter) -> DrafterShape:
+    return DrafterShape(max(1.0, drafter.preferred_nodes / max(1, drafter.preferred_depth)))
