@@ -40,7 +40,8 @@ def load(
     chosen = resolve_drafter(drafter, **drafter_options)
     keeps = make_rule(rule)
     loaded = _load_target(target, dtype, device, max_rows, max_length, exact)  # slow, so names are checked first
-    return Engine(loaded, chosen, rule=keeps, policy=policy)
+    wanted = policy or ("auto" if keeps.shared_noise else "fixed")
+    return Engine(loaded, chosen, rule=keeps, policy=wanted)
 
 
 def resolve_drafter(
