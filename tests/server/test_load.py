@@ -1,0 +1,48 @@
+"""The load benchmark against the toy: it counts right, compares answers, and says what is wrong."""
+
+import json
+
+import pytest
+from live import ToyServer
+from worlds import MODEL
+
+from outrider.cli.main import run
+from outrider.errors import EngineError, OptionError
+from outrider.server.load import Level, LoadClient, run_levels, table
+
+TURNS = [[{"role": "user", "content": text}] for text in ("one", "two", "three")]
+
+
+def test_levels_are_counted_and_equal(toy: ToyServer) -> None:
+    seen: list[Level] = []
+    client = LoadClient(toy.url, MODEL, TURNS, max_tokens=6)
+    levels = run_levels(client, [3, 1], 2, seen.append)
+    assert seen == levels
+    assert [(one.clients, one.requests, one.tokens) for one in levels] == [(1, 2, 12), (3, 6, 36)]
+    assert all(one.equal and one.ratio and one.tokens_per_round >= 1 for one in levels)
+    assert "1.0" not in table(levels).splitlines()[0]
+    assert len(table(levels).splitlines()) == 3
+
+
+def test_no_ratio_where_answers_differ() -> None:
+    level = Level(1, 1, 4, 10.0, 5.0, 0.1, 0.1, 2.0, equal=False)
+    assert level.ratio is None
+    assert "DIFFERS" in table([level])
+
+
+def test_failures_are_told(toy: ToyServer) -> None:
+    with pytest.raises(EngineError, match="404: no model 'nope'"):
+        LoadClient(toy.url, "nope", TURNS, max_tokens=2).warm_up()
+    with pytest.raises(EngineError, match="no answer from"):
+        LoadClient("http://127.0.0.1:9", MODEL, TURNS, max_tokens=2).warm_up()
+    with pytest.raises(OptionError, match="give one such as"):
+        LoadClient("localhost:8000", MODEL, TURNS, max_tokens=2)
+
+
+def test_the_command(toy: ToyServer, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["load", "--url", toy.url, "--target", MODEL, "--max-tokens", "2", "--requests", "1"]
+    assert run([*base, "--clients", "1,2"]) == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [level["clients"] for level in last["levels"]] == [1, 2]
+    assert run([*base, "--clients", "0"]) == 2
+    assert "write numbers such as" in capsys.readouterr().err
