@@ -31,6 +31,7 @@ USAGE = {
     "no number": (["w1", "--temperature", "warm"], "temperature must be a finite number from 0, not 'warm'"),
     "not a number": (["w1", "--top-p", "nan"], "top_p must be"),
     "unknown exactness": (["w1", "--exact", "roughly"], "'roughly' is not one of 'bitwise', 'near-tie'"),
+    "unknown policy": (["w1", "--policy", "bold"], "'bold' is not one of 'auto', 'fixed'"),
     "unknown dtype": (["w1", "--dtype", "bfloat17"], "bfloat16"),
     "option without value": (["w1", "--top-k"], "requires an argument"),
     "logprobs without json": (["w1", "--logprobs", "2"], "--json"),

@@ -11,7 +11,7 @@ from helpers_models import llama, near_copy, save_model
 from outrider.acceptance import available_rules
 from outrider.cli import generate as command
 from outrider.cli.play import Comparison, tokens_per_second
-from outrider.drafters.registry import available_drafters, options_of
+from outrider.drafters.registry import available_drafters
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,6 @@ def test_the_text_goes_to_stdout_and_the_figures_to_stderr(folder):
 @pytest.mark.parametrize("name", [*available_drafters(), "a model's folder"])
 def test_cfg_5_the_drafter_named_is_the_one_that_drafts(name, folder, draft_folder):
     specs = {"model": f"model:{draft_folder}", "a model's folder": draft_folder}
-    needs = [] if name in specs else [o for o, f in options_of(name).items() if "MISSING" in repr(f.default)]
-    assert name in specs or not [o for o in needs if "MISSING" in repr(options_of(name)[o].default_factory)]
     result = generate(folder, "--drafter", specs.get(name, name), "--max-new-tokens", "40", "--compare", PROMPT)
     stats = result["stats"]
     assert stats["method"] == {"none": "plain", "a model's folder": "model"}.get(name, name)
@@ -65,9 +63,10 @@ def test_the_rule_named_is_the_one_that_decides(rule, folder):
     assert (stats["rule"], stats["lossless"]) == (rule, rule != "typical")
 
 
+@pytest.mark.parametrize("policy", [[], ["--policy", "auto"], ["--policy", "fixed"]])
 @pytest.mark.parametrize("depth", [0, 1, 5])
-def test_cfg_1_the_depth_typed_is_the_depth_used(depth, folder):
-    result = generate(folder, "--max-depth", str(depth), "--max-new-tokens", "40", PROMPT)
+def test_cfg_1_the_depth_typed_is_the_depth_used(depth, policy, folder):
+    result = generate(folder, "--max-depth", str(depth), *policy, "--max-new-tokens", "40", PROMPT)
     assert result["stats"]["max_proposed"] == depth
     assert result["effective_params"]["max_depth"] == depth
     assert (result["stats"]["off_reason"] == "max_depth is 0") == (depth == 0)

@@ -7,7 +7,7 @@ import typer
 from outrider import models
 from outrider.api import load
 from outrider.cli.figures import one_line
-from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET
+from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET, PolicyName
 from outrider.cli.play import compare, play
 from outrider.cli.quiet import quiet_loading
 from outrider.cli.terminal import legend, show, text_console
@@ -30,6 +30,7 @@ def cow():
 
 Target = Annotated[str, typer.Option(help="The model whose words are wanted.")]
 DrafterName = Annotated[str, typer.Option(help="What drafts; see `outrider drafters`.")]
+Policy = Annotated[PolicyName, typer.Option(help="`fixed` shows every draft, `auto` only those that pay.")]
 Prompt = Annotated[str, typer.Option(help="The text to go on from.", show_default=False)]
 Tokens = Annotated[int, typer.Option(help="How much to write.", min=1)]
 
@@ -41,16 +42,19 @@ def register(app: typer.Typer) -> None:
 def demo(
     target: Target = DEFAULT_TARGET,
     drafter: DrafterName = DEFAULT_DRAFTER,
+    policy: Policy = "fixed",
     prompt: Prompt = PROMPT,
     tokens: Tokens = 128,
 ) -> None:
     """Watch a real model write with speculation, then see the same without it. Exit code 1 if the tokens differ."""
     console = text_console()
-    console.print(f"target {target}, drafter {drafter}, greedy, {tokens} tokens", style="dim", markup=False)
+    console.print(
+        f"target {target}, drafter {drafter}, policy {policy}, greedy, {tokens} tokens", style="dim", markup=False
+    )
     if target in models.MODELS:
         models.pull(target, lambda text: console.print(text, style="dim", markup=False))
     with console.status("loading"), quiet_loading():
-        engine = load(target, drafter)
+        engine = load(target, drafter, policy=policy)
         _warm_up(engine, prompt)
     console.print(legend(console), end="\n\n")
     console.print(prompt, end="", markup=False)
@@ -66,5 +70,5 @@ def demo(
 
 def _warm_up(engine: Engine, prompt: str) -> None:
     """Both kinds of pass once, so that the first run to be timed does not pay for the first use of anything."""
-    engine.generate(prompt, max_new_tokens=16, temperature=0.0)
-    engine.generate(prompt, max_new_tokens=4, temperature=0.0, max_depth=0)
+    engine.generate(prompt, max_new_tokens=8, temperature=0.0)
+    engine.generate(prompt, max_new_tokens=2, temperature=0.0, max_depth=0)

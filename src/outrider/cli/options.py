@@ -29,6 +29,8 @@ _LIST_METAVARS: dict[Any, str] = {
     Sequence[LogitsProcessor]: "MODULE:FUNCTION",
 }
 
+PolicyName = typing.Literal["auto", "fixed"]
+
 DEFAULT_TARGET = "smollm2-135m"
 DEFAULT_DRAFTER = "lookup"
 
@@ -36,6 +38,10 @@ _ENGINE: dict[str, tuple[Any, str]] = {
     "target": (str, "The model whose words are wanted: a name of `outrider models list`, hub id, folder, .gguf file."),
     "drafter": (str, "What drafts: a name or spec (lookup:max_ngram=4), or a smaller model. See `outrider drafters`."),
     "rule": (str, "The acceptance rule: identical, rejection, block, typical (lossy)."),
+    "policy": (
+        PolicyName | None,
+        "`auto` drafts as deep as it pays, `fixed` always. [default: auto, if it cannot change the text]",
+    ),
     "dtype": (str | None, "Of the weights, such as bfloat16 or float32. [default: the checkpoint's]"),
     "device": (str, "Where the target runs, such as cpu or cuda."),
     "max_length": (int | None, "Most tokens of prompt and output together. [default: the model's limit, at most 4096]"),

@@ -62,6 +62,7 @@ def load_parts(
     max_rows: int = 8,
     watch: bool = False,
     trace: str | None = None,
+    policy: str | None = None,
     **target_options: Any,
 ) -> Parts:
     """A server's parts for a model by name. target_options: of `load`, such as dtype, device, max_length, exact.
@@ -75,7 +76,8 @@ def load_parts(
     loaded = load_target(target, max_rows=max_rows, **target_options)
 
     def make_engine(on_round: Callable[[RoundTrace], None]) -> Engine:
-        return Engine(loaded, drafters, rule=rule, reuse_prefixes=True, on_round=on_round)
+        wanted = policy or ("auto" if rule.shared_noise else "fixed")  # as `load` chooses
+        return Engine(loaded, drafters, rule=rule, policy=wanted, reuse_prefixes=True, on_round=on_round)
 
     return make_parts(make_engine, tuple(drafters), config, target_name=target, watch=watch, trace=file)
 
