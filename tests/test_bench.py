@@ -18,6 +18,7 @@ from outrider.bench.runs import Run, System, Timing, measure
 from outrider.bench.setup import Bench
 from outrider.bench.summary import figures, ratio, ratio_pairs, rests_on, text_pairs, why
 from outrider.bench.systems import Ours, Transformers
+from outrider.certify.probe import Measured
 from outrider.cli.main import run as run_command
 from outrider.engine.engine import Engine
 from outrider.errors import OptionError
@@ -281,6 +282,10 @@ def test_transformers_modes_on_the_same_weights() -> None:
     assert report.sound, report.equalities
     assert all(equality.equal == 1 for equality in report.equalities)
     assert by_name["transformers plain"].tokens_per_round == pytest.approx(1.0)
+    timings = {run.system: run.timing for run in report.runs}
+    assert timings["transformers plain"].decoded == 11
+    assert 0 < timings["transformers assisted"].prefill < timings["transformers assisted"].seconds
+    assert timings["transformers assisted"].decoded < 11, "the first pass brought several"
     assert by_name["transformers assisted"].tokens_per_round > 1.5
     assert by_name["outrider draft"].tokens_per_round > 3
     assert {(r.system, r.reference) for r in report.ratios} >= {
@@ -288,6 +293,30 @@ def test_transformers_modes_on_the_same_weights() -> None:
         ("outrider draft", "transformers assisted"),
         ("outrider plain", "transformers plain"),
     }
+
+
+def test_across_families_the_measured_distance_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that transformers would never write is not explained; logits that lie apart explain what they can."""
+    from outrider.targets.hf.target import HFTarget
+
+    model = tiny_llama()
+    target = HFTarget(model, max_rows=1)
+    text = Engine(target).generate([5, 6, 7], max_new_tokens=6).token_ids
+    other = (*text[:4], (text[4] + 1) % 40)
+    systems: list[System] = [Scripted("outrider plain", "outrider", "plain", text)]
+    systems.append(Scripted("transformers plain", "transformers", "plain", (*other, text[5])))
+    encoded = {"a": [5, 6, 7]}
+    runs = list(measure(systems, [(TestPrompt("a", "one", [5, 6, 7]), [5, 6, 7])], 6, 1))
+    arbiter = Arbiter(target, model)
+    assert arbiter.compare(systems[0], systems[1], runs, encoded).not_explained == 1
+    whole, stepwise = arbiter._their_logits([5, 6, 7, *text[:4]], 3)
+    assert torch.allclose(whole, stepwise, atol=1e-9)
+    assert int(whole.argmax()) == text[4]
+    near = whole.clone()
+    near[other[4]] = near.max() - 1e-13
+    monkeypatch.setattr(arbiter._probe, "measure", lambda *_: Measured(near, 0.0, 1e-9))
+    monkeypatch.setattr(arbiter, "_their_logits", lambda *_: [near + 1e-13 * torch.arange(40)])
+    assert arbiter.compare(systems[0], systems[1], runs, encoded).near_ties == 1
 
 
 # ---- the command

@@ -1,7 +1,8 @@
 """Do two systems write the same text, and if not, does rounding explain it? A speed-up is printed only if so.
 
-Within our family the certificate's judge decides: on a bitwise target nothing may differ. Across implementations the
-yardstick is how far their logits lie apart at that very place, which must itself be no more than rounding can do.
+Within our family the certificate's measure decides: on a bitwise target nothing may differ. Across implementations
+the yardstick is how far their logits lie apart at that very place (ours; transformers' in one pass, and step by step as
+it decodes), which must itself be no more than rounding can do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,16 +96,23 @@ class Arbiter:
         measured = self._probe.measure(tokens, num_prompt, greedy, candidates)
         if not across:
             return measured
-        theirs = self._their_logits(tokens)
-        watched = torch.tensor([*candidates, int(measured.scores.argmax()), int(theirs.argmax())])
-        apart = float((measured.scores[watched] - theirs[watched]).abs().max())
-        return replace(measured, noise=max(measured.noise, apart))
+        rows = [measured.scores.cpu(), *self._their_logits(tokens, num_prompt)]
+        watched = torch.tensor([*candidates, *(int(row.argmax()) for row in rows)])
+        seen = torch.stack([row[watched] for row in rows])
+        apart = float((seen.amax(0) - seen.amin(0)).max())
+        return replace(measured, scores=rows[0], noise=max(measured.noise, apart))
 
     @torch.no_grad()
-    def _their_logits(self, tokens: list[int]) -> Tensor:
-        """transformers' logits (V,) after the text, padding rows of the vocabulary cut off."""
-        logits = self._model(torch.tensor([tokens], device=self._model.device), logits_to_keep=1).logits[0, -1]
-        return logits[: self._target.info.vocab_size].double().cpu()
+    def _their_logits(self, tokens: list[int], num_prompt: int) -> list[Tensor]:
+        """transformers' logits (V,) after the text: in one pass, and one token a pass behind the prompt."""
+        device, size = self._model.device, self._target.info.vocab_size
+        whole = self._model(torch.tensor([tokens], device=device), logits_to_keep=1).logits[0, -1]
+        out, cache = None, None
+        for piece in (tokens[:num_prompt], *([token] for token in tokens[num_prompt:])):
+            out = self._model(torch.tensor([piece], device=device), cache=cache, use_cache=True)
+            cache = out.cache
+        assert out is not None
+        return [logits[:size].double().cpu() for logits in (whole, out.logits[0, -1])]
 
 
 _WORST_FIRST: tuple[Verdict, ...] = ("NOT EXPLAINED", "near tie")

@@ -14,7 +14,7 @@ WARM_UP_TOKENS = 8
 class Timing:
     """What a system did with one prompt. seconds: wall-clock in all; prefill: up to the first decoding pass.
 
-    decoded: tokens that the remaining seconds brought (transformers takes its first one from the prefill pass).
+    decoded: tokens that the remaining seconds brought (transformers takes its first ones from the prefill pass).
     rounds: passes of the target after prefill. phases: where the time went, for our own systems.
     """
 

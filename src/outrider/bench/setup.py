@@ -33,6 +33,7 @@ def set_up(
     dtype: str | None = None,
     device: str = "cpu",
     max_depth: int | None = None,
+    policy: str = "fixed",
     against_transformers: bool = True,
 ) -> Bench:
     """Loads everything. Raises OptionError, ModelError, PairingError."""
@@ -46,7 +47,7 @@ def set_up(
     rivals: list[System] = [Transformers("transformers plain", "plain", model, target.info.eos_token_ids)]
     for spec in drafters:
         drafter, rival = _drafter(spec, dtype, device)
-        systems.append(Ours(f"outrider {spec}", drafter.name, Engine(target, drafter), max_depth))
+        systems.append(Ours(f"outrider {spec}", drafter.name, Engine(target, drafter, policy=policy), max_depth))
         if rival and rival.name not in [other.name for other in rivals]:
             rivals.append(
                 Transformers(

@@ -1,13 +1,13 @@
 """The systems that are compared, all in one process on the same weights: ours, and transformers' own modes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel
-from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
+from transformers.generation.streamers import BaseStreamer
 
 from outrider.bench.runs import Timing
 from outrider.engine.engine import Engine
@@ -69,24 +69,23 @@ class Transformers:
 
     def run(self, prompt: Sequence[int], max_new_tokens: int) -> Timing:
         ids = torch.tensor([list(prompt)], device=self.model.device)
-        clock, passes = _Clock(), list[int]()
+        passes, config = list[int](), self._config(max_new_tokens)
         hook = self.model.register_forward_pre_hook(lambda module, inputs: passes.append(1))
-        config = self._config(max_new_tokens)
         try:
-            start = time.perf_counter()
+            clock = _Clock()
             out = self.model.generate(  # pyright: ignore[reportCallIssue]
                 ids,
                 attention_mask=torch.ones_like(ids),
                 generation_config=config,
-                logits_processor=LogitsProcessorList([clock]),
+                streamer=clock,  # pyright: ignore[reportArgumentType]
                 assistant_model=self.assistant,  # pyright: ignore[reportArgumentType]
             )
-            seconds = time.perf_counter() - start
+            seconds = time.perf_counter() - clock.start
         finally:
             hook.remove()
         written = tuple(out[0, len(prompt) :].tolist())  # pyright: ignore
-        prefill = (clock.first or start) - start
-        return Timing(written, seconds, prefill, max(0, len(written) - 1), max(1, len(passes) - 1))
+        rounds = max(1, len(passes) - 1)
+        return Timing(written, seconds, clock.first - clock.start, len(written) - clock.num_first, rounds)
 
     def _config(self, max_new_tokens: int) -> GenerationConfig:
         ends = list(self.eos_token_ids)
@@ -100,14 +99,21 @@ class Transformers:
         )
 
 
-class _Clock(LogitsProcessor):
-    """Notes when the first logits arrive: the end of prefill."""
+class _Clock(BaseStreamer):
+    """Notes when the tokens of the first pass arrive, and how many they are: the end of prefill.
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self.first: float | None = None
-        self._now = now
+    transformers' assisted modes put their first candidates into the prompt's own pass, so these may be several.
+    """
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # pyright: ignore
-        if self.first is None:
-            self.first = self._now()
-        return scores
+    def __init__(self) -> None:
+        self.start = self.first = time.perf_counter()
+        self.num_first = 0
+        self._puts = 0
+
+    def put(self, value: torch.Tensor) -> None:
+        self._puts += 1
+        if self._puts == 2:  # the first is the prompt
+            self.first, self.num_first = time.perf_counter(), value.numel()
+
+    def end(self) -> None:
+        """Nothing to do."""

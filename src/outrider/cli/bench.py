@@ -27,6 +27,7 @@ Kinds = Annotated[str | None, typer.Option(help="Only prompts of these kinds, wi
 Limit = Annotated[int | None, typer.Option("--num-prompts", help="At most so many prompts, from all kinds in turn.")]
 MaxNewTokens = Annotated[int, typer.Option(help="Tokens to write per run.")]
 MaxDepth = Annotated[int | None, typer.Option(help="Most tokens drafted in a round; default the drafter's own.")]
+Policy = Annotated[str, typer.Option(help="How much to speculate: fixed, or auto (as deep as it pays).")]
 Repeats = Annotated[int, typer.Option(help="How often everything is run.")]
 Threads = Annotated[int | None, typer.Option(help="Threads of all systems; default torch's.")]
 Dtype = Annotated[str | None, typer.Option(help="Of all weights; default the checkpoint's.")]
@@ -47,6 +48,7 @@ def bench(
     num_prompts: Limit = None,
     max_new_tokens: MaxNewTokens = 64,
     max_depth: MaxDepth = None,
+    policy: Policy = "fixed",
     repeats: Repeats = 3,
     threads: Threads = None,
     dtype: Dtype = None,
@@ -67,6 +69,7 @@ def bench(
             dtype=dtype,
             device=device,
             max_depth=max_depth,
+            policy=policy,
             against_transformers=against == "transformers",
         )
     console = Console(stderr=True)
@@ -84,7 +87,13 @@ def bench(
             prompts,
             max_new_tokens=max_new_tokens,
             repeats=repeats,
-            settings={"suite": suite, "drafters": drafters, "max_depth": max_depth, "against": against},
+            settings={
+                "suite": suite,
+                "drafters": drafters,
+                "max_depth": max_depth,
+                "policy": policy,
+                "against": against,
+            },
             on_run=on_run,
         )
     if json_file:

@@ -74,7 +74,7 @@ def certify(
     earlier = restore(json_file) if resume and json_file else None
     options = {**({"logprobs": 1} if logprobs else {}), **dict(setting(text) for text in set_ or ())}
     with quiet_loading():
-        engine = load(target, drafter, rule=rule, dtype=dtype, device=device, max_rows=batch)
+        engine = load(target, drafter, rule=rule, dtype=dtype, device=device, max_rows=batch, policy="fixed")
     console = Console(stderr=True)
     with console.status("comparing plain with speculative runs") as status:
 
