@@ -28,7 +28,7 @@ class ToyServer:
         self._listener = socket.socket()
         if send_buffer is not None:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        self._http = httpx.Client(verify=False, timeout=60, limits=httpx.Limits(max_connections=None))
+        self._http = httpx.Client(verify=False, timeout=300, limits=httpx.Limits(max_connections=None))
         self._listener.bind(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -42,7 +42,7 @@ class ToyServer:
 
     @property
     def client(self) -> OpenAI:
-        return OpenAI(base_url=f"{self.url}/v1", api_key="any", max_retries=0, timeout=60)
+        return OpenAI(base_url=f"{self.url}/v1", api_key="any", max_retries=0, timeout=300)
 
     def __enter__(self) -> "ToyServer":
         self.runner.start()

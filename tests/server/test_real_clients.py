@@ -1,113 +1,113 @@
-"""`outrider serve` as people run it, a real model, and OpenAI's own client."""
+"""A real model behind the server, and OpenAI's own client: every answer is what the library writes without it."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx2 as httpx
 import openai
 import pytest
-from live import CommandServer, until
+from live import ToyServer, until
 
-import outrider
+from outrider import Completion, Engine
+from outrider.drafters.registry import make_drafter
+from outrider.server.build import make_parts
+from outrider.server.config import ServerConfig
+from outrider.structured import GrammarCompiler, GrammarProcessor
+from outrider.targets.base import Target
 
 pytestmark = pytest.mark.real
 MODEL = "smollm2-135m"
-QUESTION = [{"role": "user", "content": "Repeat three times: the kiln held its heat overnight."}]
+QUESTION: list[Any] = [{"role": "user", "content": "Repeat three times: the kiln held its heat overnight."}]
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Oslo", "Rome"]}, "people": {"type": "integer", "minimum": 1, "maximum": 99}},
+    "required": ["city", "people"],
+    "additionalProperties": False,
+}
+SETTINGS: list[dict[str, Any]] = [
+    {"temperature": 0.0, "seed": 1},
+    *({"temperature": 1.0, "seed": s} for s in (2, 3, 4)),
+]
 
 
 @pytest.fixture(scope="module")
-def server(models: Callable[[str], Path]) -> Iterator[CommandServer]:
+def target(models: Callable[[str], Path]) -> Target:
+    from outrider.targets.hf.loader import load_target
+
     models(MODEL)
-    made = CommandServer("--target", MODEL, "--max-length", "512", "--max-rows", "4", "--drain", "20")
-    try:
-        made.wait()
-        yield made
-    finally:
-        made.stop()
+    return load_target(MODEL, max_length=256, max_rows=4)
 
 
 @pytest.fixture(scope="module")
-def client(server: CommandServer) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.wait()}/v1", api_key="any", max_retries=0, timeout=120)
+def expected(target: Target) -> list[Completion]:
+    """What the library writes, plain and alone, before the server has the model."""
+    plain = Engine(target)
+    return [plain.generate(QUESTION, max_new_tokens=TOKENS, ignore_eos=True, **one) for one in SETTINGS]
 
 
 @pytest.fixture(scope="module")
-def plain() -> outrider.Engine:
-    return outrider.load(MODEL, max_length=512, max_rows=1)
+def expected_json(target: Target) -> Completion:
+    plain, info = Engine(target), target.info
+    prompt = target.tokenizer.encode_chat(QUESTION)  # pyright: ignore[reportOptionalMemberAccess]
+    grammar = GrammarCompiler(target.tokenizer, info.vocab_size, info.eos_token_ids).json_schema(CITY)
+    return plain.generate(prompt, logits_processors=[GrammarProcessor(grammar, len(prompt))], max_new_tokens=40)
 
 
-def test_chat_alone_and_among_others_is_what_generate_says(client: openai.OpenAI, plain: outrider.Engine) -> None:
-    expected = plain.generate(QUESTION, max_new_tokens=32, max_depth=0)
-    answers: list[Any] = []
-
-    def ask(seed: int) -> None:
-        options = {"temperature": 0.0} if seed == 0 else {"temperature": 1.0, "seed": seed}
-        answers.append((seed, client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=32, **options)))  # pyright: ignore
-
-    ask(0)
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in (0, 1, 2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for seed, answer in answers:
-        if seed == 0:
-            assert answer.choices[0].message.content == expected.text
-            assert answer.usage.completion_tokens == len(expected.token_ids)
-    sampled = next(answer for seed, answer in answers if seed == 2)
-    again = plain.generate(QUESTION, max_new_tokens=32, temperature=1.0, seed=2)
-    assert sampled.choices[0].message.content == again.text
+@pytest.fixture(scope="module")
+def client(target: Target, expected: Any, expected_json: Any) -> Iterator[openai.OpenAI]:
+    parts = make_parts(
+        lambda on_round: Engine(target, make_drafter("lookup"), reuse_prefixes=True, on_round=on_round),
+        ["lookup"],
+        ServerConfig(),
+        target_name=MODEL,
+    )
+    with ToyServer(parts) as server:
+        yield server.client
+        until(server.idle)
 
 
-def test_stream_with_usage_and_figures(client: openai.OpenAI) -> None:
-    options: dict[str, Any] = {"max_tokens": 24, "extra_body": {"ignore_eos": True}}
-    whole = client.chat.completions.create(model=MODEL, messages=QUESTION, **options)  # pyright: ignore
-    options |= {"stream": True, "stream_options": {"include_usage": True}}
-    pieces = list(client.chat.completions.create(model=MODEL, messages=QUESTION, **options))  # pyright: ignore
-    text = "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
-    assert text == whole.choices[0].message.content
-    assert pieces[-1].usage.completion_tokens == 24
+def ask(client: openai.OpenAI, **options: Any) -> Any:
+    return client.chat.completions.create(model=MODEL, messages=QUESTION, **options)
+
+
+def test_alone_and_among_others_the_answers_are_the_librarys(client: openai.OpenAI, expected: list[Completion]) -> None:
+    options: dict[str, Any] = {"max_tokens": TOKENS, "extra_body": {"ignore_eos": True}}
+    alone = ask(client, **options, **SETTINGS[0])
+    assert alone.choices[0].message.content == expected[0].text
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda one: ask(client, **options, **one), SETTINGS))
+    assert [answer.choices[0].message.content for answer in answers] == [one.text for one in expected]
+    assert all(answer.usage.prompt_tokens_details.cached_tokens > 20 for answer in answers)  # warm equals cold
+
+
+def test_a_stream_with_usage_and_figures(client: openai.OpenAI, expected: list[Completion]) -> None:
+    options: dict[str, Any] = {"max_tokens": TOKENS, "extra_body": {"ignore_eos": True}, "stream": True}
+    pieces = list(ask(client, **options, stream_options={"include_usage": True}))
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices) == expected[0].text
+    assert pieces[-1].usage.completion_tokens == TOKENS
     figures = pieces[-1].usage.model_extra["speculation"]
     assert figures["lossless"] is True
-    assert figures["rounds"] < 24  # the prompt asks for a repetition, which lookup finds
+    assert figures["rounds"] < TOKENS  # the prompt asks for a repetition, which lookup finds
     assert pieces[-1].model_extra["metrics"]["speculative_decoding"]["num_draft_tokens"] == figures["proposed"]
 
 
-def test_structured_output_and_logprobs(client: openai.OpenAI) -> None:
-    schema = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
-    schema |= {"additionalProperties": False}
-    options: dict[str, Any] = {"max_tokens": 40, "logprobs": True, "top_logprobs": 2}
-    options |= {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}
-    answer = client.chat.completions.create(model=MODEL, messages=QUESTION, **options)  # pyright: ignore
-    assert json.loads(answer.choices[0].message.content or "")["city"] in ("Oslo", "Rome")
-    content = answer.choices[0].logprobs.content  # pyright: ignore
-    assert len(content) == answer.usage.completion_tokens  # pyright: ignore
+@pytest.mark.parametrize("depth", [0, 4])
+def test_gra_3_json_is_json_and_equals_constrained_plain_decoding(
+    client: openai.OpenAI, expected_json: Completion, depth: int
+) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": CITY}}
+    extra = {"speculation": {"max_depth": depth}}
+    answer = ask(client, max_tokens=40, response_format=wanted, logprobs=True, top_logprobs=2, extra_body=extra)
+    assert answer.choices[0].finish_reason == expected_json.finish_reason == "stop"
+    assert answer.choices[0].message.content == expected_json.text
+    assert set(json.loads(answer.choices[0].message.content)) == {"city", "people"}
+    assert len(answer.choices[0].logprobs.content) == answer.usage.completion_tokens
 
 
 def test_errors_are_openais_own_kinds(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="no model"):
-        client.chat.completions.create(model="gpt-9", messages=QUESTION)  # pyright: ignore
+        client.chat.completions.create(model="gpt-9", messages=QUESTION)
     with pytest.raises(openai.BadRequestError, match="'tools' is not supported"):
-        client.chat.completions.create(model=MODEL, messages=QUESTION, tools=[])  # pyright: ignore
-
-
-def test_sigterm_finishes_running_streams_and_refuses_new_ones(server: CommandServer, client: openai.OpenAI) -> None:
-    """The last test of the module: it ends the server."""
-    url = server.wait()
-    body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 60, "stream": True, "ignore_eos": True}
-    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=120) as stream:
-        lines = stream.iter_lines()
-        next(lines)
-        server.signal()
-        until(lambda: any("draining" in line for line in server.lines))
-        refused = httpx.post(f"{url}/v1/completions", json=body, timeout=30)
-        assert refused.status_code == 503
-        assert httpx.get(f"{url}/ready", timeout=30).status_code == 503
-        rest = [line for line in lines if line]
-    assert rest[-1] == "data: [DONE]"
-    assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
-    assert server.process.wait(30) == 0
-    assert not any("Traceback" in line for line in server.lines)
+        ask(client, tools=[])

@@ -45,7 +45,8 @@ def serve(
     server: dict[str, Any],
 ) -> None:
     """Serve a model to OpenAI's clients, many at once. Ends well on SIGTERM or Ctrl-C."""
-    config = ServerConfig(**{"api_key": os.environ.get(KEY_VARIABLE), **server})
+    given: dict[str, Any] = {"api_key": os.environ.get(KEY_VARIABLE), **server}
+    config = ServerConfig(**given)
     specs = [spec for spec in drafter or ["lookup"] if spec != "none"]
     rule = make_rule(engine.pop("rule"))
     try:

@@ -65,7 +65,7 @@ def load_parts(
     policy: str | None = None,
     **target_options: Any,
 ) -> Parts:
-    """A server's parts for a model by name. target_options: of `load`, such as dtype, device, max_length, exact.
+    """A server's parts for a model by name. policy and target_options (dtype, device, max_length, exact): as of `load`.
 
     Raises OptionError, ModelError, PairingError, UnsupportedError.
     """
