@@ -104,9 +104,10 @@ class Laws:
 
     def _process(self, node: int) -> Tensor:
         row = self._raw(node)
-        if not self.params.shapes_logits:
-            return row
-        history = [*self._history, *self.tree.path_tokens(node)]
+        path = self.tree.path_tokens(node)
+        if not self.params.shapes_logits or not set(path).isdisjoint(self._end_token_ids):
+            return row  # beyond a drafted end token nothing is written: no setting applies, no processor is asked
+        history = [*self._history, *path]
         row = apply_settings(row, history, self._num_prompt, self.params, self._end_token_ids)
         return settle_infinities(apply_processors(row, history, self.params.logits_processors))
 
