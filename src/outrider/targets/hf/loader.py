@@ -1,5 +1,6 @@
 """From a name to a target: demo model, folder, .gguf file or hub id. Misfits are refused before weights are read."""
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def _read(name: str, dtype: torch.dtype | None, max_length: int | None) -> tuple
         if source.suffix == ".gguf":
             return read_gguf(source, dtype)
         return _read_checkpoint(_place(source, name), dtype)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError, struct.error) as error:
         if isinstance(error, (OptionError, NotImplementedError)):
             raise
         raise ModelError(f"cannot load the model {name!r}: {_first_line(error)}") from error
