@@ -5,7 +5,7 @@ their own request ends with a DrafterError and no other does.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -20,7 +20,7 @@ from outrider.types import DraftTree
 
 @dataclass
 class Oracle(Drafter):
-    """Knows what the target will write. wrong: a draft token at depth d (from 1) is wrong where wrong(d) says so."""
+    """Knows what the target will write, but for a user's processors. wrong(d): does it err at depth d, from 1."""
 
     name: ClassVar[str] = "oracle"
     world: World
@@ -29,10 +29,11 @@ class Oracle(Drafter):
 
     def propose_row(self, context: DraftContext) -> DraftTree:
         ends = {*(() if context.params.ignore_eos else self.eos), *(context.params.stop_token_ids or ())}
+        params = replace(context.params, logits_processors=())
         tokens, drafted = list(context.tokens), []
         for depth in range(1, context.plan.max_depth + 1):
             logits = self.world.target_logits(tokens)
-            right = next_token(logits, tokens, context.num_prompt, context.params, ends)
+            right = next_token(logits, tokens, context.num_prompt, params, ends)
             drafted.append((right + 1) % self.world.vocab_size if self.wrong(depth) else right)
             tokens.append(right)
         return DraftTree.chain(context.root, drafted)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import outrider
-from helpers_speed import shapes_unchecked
+from helpers_speed import quick
 from outrider import Engine
 from outrider.drafters.model import ModelDrafter
 from outrider.targets.base import Target
@@ -30,6 +30,9 @@ def smollm2(models: Callable[[str], Path]) -> Callable[[str | None], Engine]:
 
 
 @pytest.fixture(autouse=True)
-def _fast() -> Iterator[None]:
-    with shapes_unchecked():
+def _quick(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("real"):
+        yield
+        return
+    with quick():
         yield

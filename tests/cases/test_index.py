@@ -51,7 +51,7 @@ ONLY_IN_PART = {
 """Cases whose test covers what the library offers today, and says so."""
 
 
-def tested() -> set[str]:
+def with_test() -> set[str]:
     """Ids in names of test functions: test_gre_1_..., test_eos_1_eos_2_... ."""
     found: set[str] = set()
     for path in Path(__file__).parent.glob("test_*.py"):
@@ -62,15 +62,15 @@ def tested() -> set[str]:
 
 @pytest.mark.parametrize("case", [case for case, tags in TAGS.items() if "U" in tags or "T" in tags])
 def test_every_u_and_t_case_has_a_test(case: str) -> None:
-    assert case in tested()
+    assert case in with_test()
 
 
 @pytest.mark.parametrize("case", [case for case, tags in TAGS.items() if tags == "S"])
 def test_every_s_case_has_a_test_or_a_reason(case: str) -> None:
-    assert (case in tested()) != (case in ELSEWHERE)
+    assert (case in with_test()) != (case in ELSEWHERE)
 
 
 def test_names_and_tables_speak_of_real_cases() -> None:
-    assert tested() <= TAGS.keys()
-    assert ONLY_IN_PART.keys() <= tested()
+    assert with_test() <= TAGS.keys()
+    assert ONLY_IN_PART.keys() <= with_test()
     assert {TAGS[case] for case in ELSEWHERE} == {"S"}

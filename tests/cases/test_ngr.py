@@ -16,6 +16,12 @@ from outrider.types import DraftTree, Plan
 WORLD = World(vocab_size=12, seed=101)
 
 
+def begun() -> LookupDrafter:
+    drafter = LookupDrafter()
+    drafter.begin(0, [])
+    return drafter
+
+
 def proposal(drafter: LookupDrafter, tokens: list[int], depth: int = 3, row: int = 0) -> tuple[int, ...]:
     params = SamplingParams().resolve({}, (), 100)
     context = DraftContext(row, tokens, len(tokens), params, Noise(0), "token", Plan("lookup", depth, depth), False)
@@ -23,11 +29,11 @@ def proposal(drafter: LookupDrafter, tokens: list[int], depth: int = 3, row: int
 
 
 def test_ngr_1_a_match_without_any_end_token() -> None:
-    assert proposal(LookupDrafter(), [5, 6, 7, 8, 9, 10, 11, 7, 8]) == (9, 10, 11)
+    assert proposal(begun(), [5, 6, 7, 8, 9, 10, 11, 7, 8]) == (9, 10, 11)
 
 
 def test_ngr_2_no_match_is_no_proposal() -> None:
-    assert proposal(LookupDrafter(), [1, 2, 3, 4, 5]) == ()
+    assert proposal(begun(), [1, 2, 3, 4, 5]) == ()
     never = Engine(WORLD.target(), LookupDrafter(min_ngram=3))
     stats = run(never, [[1]], max_new_tokens=3)[0].stats
     assert (stats.proposed, stats.accepted, stats.rounds_without_proposal) == (0, 0, 3)

@@ -24,7 +24,7 @@ from stats import chi_square, joint_law
 WORLD = World(vocab_size=4, seed=3, habit=1.0, draft_error=1.0)
 PROMPT = (1, 2, 1)
 LENGTH = 3
-RUNS = 1200
+RUNS = 800
 WARM = {"temperature": 1.0}
 SHAPED = {"temperature": 0.9, "top_p": 0.9, "frequency_penalty": 0.5, "logit_bias": {2: 0.7}}
 ENDING = {"temperature": 1.0, "stop_token_ids": [3], "min_new_tokens": 1}
@@ -126,7 +126,7 @@ def flat(law: torch.Tensor) -> torch.Tensor:
         (lambda: DrawnTree(WORLD, 1, 3, claims=flat), "rejection", WARM),
         (lambda: DrawnTree(WORLD, 2, 2, claims=flat), "rejection", WARM),
         (lambda: DrawnTree(WORLD, 1, 3, claims=flat), "block", WARM),
-        (model, "typical", WARM),
+        (picked_tree, "typical", WARM),
     ],
     ids=["lying-chain", "lying-tree", "lying-chain-block", "lossy-rule"],
 )

@@ -125,7 +125,7 @@ FAULTS = (
     ),
     fault(
         "ties-to-the-highest-id", LAWS,
-        "return int(self.logits(node).argmax())", "return int((self.logits(node) == self.logits(node).max()).nonzero()[-1])",
+        "int(self.logits(node).argmax())", "int((self.logits(node) == self.logits(node).max()).nonzero()[-1])",
         "cases/test_num.py num_1",
     ),
     fault(
