@@ -4,7 +4,7 @@ Always true: sum of delivered over the rounds == len(token_ids); accepted <= pro
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from outrider.sampling.logprobs import TokenLogprobs
@@ -102,6 +102,11 @@ class Tally:
     drafters: set[str] = field(default_factory=set[str])
     warnings: list[str] = field(default_factory=list[str])
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
+
+    def copy(self) -> "Tally":
+        """The same figures, of which later additions to the original change nothing."""
+        own = {"kept_at": [*self.kept_at], "drafters": {*self.drafters}, "warnings": [*self.warnings]}
+        return replace(self, **own)
 
     def add(self, row_round: RowRound) -> None:
         self.rounds += 1

@@ -54,8 +54,8 @@ class Drafting:
 
     def _ask_alone(self, name: str, row: Row, plan: Plan) -> DraftTree | DrafterError:
         """After a fault in a batch: this row afresh, so that only the row at fault pays."""
-        self.drafters[name].end(row.id)
-        row.drafters.discard(name)
+        if error := self._forget(name, row):
+            return error
         return self._ask(name, [row], [plan])[0]
 
     def observe(self, row: Row, tree: DraftTree, outcome: Outcome, scored: Scored, nodes: range) -> DrafterError | None:
@@ -68,10 +68,19 @@ class Drafting:
         return None
 
     def end(self, row: Row) -> None:
-        """The row is over: its drafters forget it."""
-        for name in row.drafters:
+        """The row's drafters forget it: it is over, or what they hold cannot be trusted and they shall begin afresh."""
+        for name in [*row.drafters]:
+            if error := self._forget(name, row):
+                row.tally.warnings.append(str(error))
+
+    def _forget(self, name: str, row: Row) -> DrafterError | None:
+        failed: DrafterError | None = None
+        try:
             self.drafters[name].end(row.id)
-        row.drafters.clear()
+        except Exception as error:
+            failed = _as_drafter_error(name, error)
+        row.drafters.discard(name)
+        return failed
 
 
 def _as_drafter_error(name: str, error: Exception) -> DrafterError:

@@ -19,7 +19,7 @@ from outrider.engine.round import Rounds
 from outrider.engine.row import Row
 from outrider.engine.schedule import Schedule
 from outrider.engine.trace import RoundTrace
-from outrider.errors import OptionError, UnsupportedError
+from outrider.errors import EngineError, OptionError, UnsupportedError
 from outrider.policy.base import Policy
 from outrider.policy.make import make_policy
 from outrider.sampling.params import SamplingParams
@@ -194,6 +194,8 @@ class Engine:
 
         An exception here (only a target's own, or an interrupt) leaves every row at its last committed token.
         """
+        if self._stepping:
+            raise EngineError("the engine cannot be run from within a step; `submit` there, and step it afterwards")
         self._stepping = True
         try:
             self._schedule.admit()

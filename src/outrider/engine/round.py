@@ -47,6 +47,14 @@ class Rounds:
         self._count = 0
 
     def run(self, rows: Sequence[Row]) -> None:
+        try:
+            self._run(rows)
+        except BaseException:
+            for row in rows:
+                self._drafting.end(row)  # it may have come amidst a drafter's bookkeeping; they begin afresh
+            raise
+
+    def _run(self, rows: Sequence[Row]) -> None:
         watch = Stopwatch()
         plans = self._plan(rows)
         with watch("draft"):

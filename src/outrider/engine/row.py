@@ -123,7 +123,7 @@ class Row:
     def context(self, plan: Plan) -> DraftContext:
         return DraftContext(
             row=self.id,
-            tokens=self.tokens,
+            tokens=self.tokens.copy(),  # what a drafter does to it stays its own affair
             num_prompt=self.num_prompt,
             params=self.params,
             noise=self.noise,
@@ -163,7 +163,21 @@ class Row:
         return ("length", None) if self.num_written + num_new >= self.budget else (None, None)
 
     def apply(self, taken: Taken, tree: DraftTree, plan: Plan) -> RowRound:
-        """Commit what was taken; returns the row's figures of the round."""
+        """Commit what was taken, all or (if interrupted) nothing; returns the row's figures of the round."""
+        before = dict(vars(self), tally=self.tally.copy())
+        sizes = [(items, len(items)) for items in (self.tokens, self.logprobs)]
+        num_events = len(self.events)
+        try:
+            return self._apply(taken, tree, plan)
+        except BaseException:
+            vars(self).update(before)
+            for items, size in sizes:
+                del items[size:]
+            while len(self.events) > num_events:
+                self.events.pop()
+            raise
+
+    def _apply(self, taken: Taken, tree: DraftTree, plan: Plan) -> RowRound:
         self.tokens += taken.token_ids
         self.prefilled = len(self.tokens) - 1
         self.stream, self.checker = taken.stream, taken.checker or self.checker

@@ -49,12 +49,11 @@ class Schedule:
                 row.tally.warnings.append(f"cancelled after its timeout of {row.request.timeout} s")
                 row.finish("cancelled")
         self.release()
+        self.slots.recover([row.cache_row for row in self.running])
         while self.waiting and self.slots.available:
-            row = self.waiting.popleft()
-            held = [(other.cache_row, other.tokens[: other.prefilled]) for other in self.running]
-            row.slot, row.prefilled = self.slots.take(row.tokens, held)
-            row.tally.reused = row.prefilled
-            self.running.append(row)
+            if self.waiting[0] not in self.running:  # an interrupt may have come after it was admitted
+                self._admit_row(self.waiting[0])
+            self.waiting.popleft()
 
     def prefill(self) -> list[Row]:
         """Compute at most one chunk of prompt tokens; returns the rows that are ready for a round."""
@@ -70,13 +69,27 @@ class Schedule:
     def release(self) -> None:
         """Finished rows leave; their drafters forget them and their cache rows are free, or warm, at once."""
         for row in [row for row in self.running if row.finish_reason is not None]:
+            self._leave(row)
             self.running.remove(row)
-            sound = row.finish_reason != "error" and self._target.length(row.cache_row) == row.prefilled
-            self.slots.give_back(row.cache_row, row.tokens[: row.prefilled] if sound else None)
-            self._drafting.end(row)
-            self._policy.end(row.id)
         if any(row.finish_reason is not None for row in self.waiting):
             self.waiting = deque(row for row in self.waiting if row.finish_reason is None)
+
+    def _admit_row(self, row: Row) -> None:
+        held = [(other.cache_row, other.tokens[: other.prefilled]) for other in self.running]
+        try:
+            row.slot, row.prefilled = self.slots.take(row.tokens, held)
+            row.tally.reused = row.prefilled
+            self.running.append(row)
+        except Exception as error:  # of the target
+            row.finish("error", error)
+            self.slots.recover([other.cache_row for other in self.running])
+
+    def _leave(self, row: Row) -> None:
+        """Every part may be done twice: after an interrupt the row is still here, and leaves at the next release."""
+        sound = row.finish_reason != "error" and self._target.length(row.cache_row) == row.prefilled
+        self.slots.give_back(row.cache_row, row.tokens[: row.prefilled] if sound else None)
+        self._drafting.end(row)
+        self._policy.end(row.id)
 
     def _prefill_row(self, row: Row, size: int) -> None:
         watch = Stopwatch()

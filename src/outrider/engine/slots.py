@@ -5,7 +5,7 @@ can find: a warm row that the prompt continues is taken over, any other row (a r
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from outrider.targets.base import Target
 
@@ -45,12 +45,23 @@ class Slots:
         return slot, shared
 
     def give_back(self, slot: int, text: Sequence[int] | None) -> None:
-        """The row is over. text: what its cache holds, to stay warm; None if it cannot be trusted."""
+        """The row is over. text: what its cache holds, to stay warm; None if it cannot be trusted.
+
+        A row that was given back already stays as it is.
+        """
+        if slot in self._free or slot in self._warm:
+            return
         if self._reuse and text:
             self._warm[slot] = list(text)
             return
         self._target.free([slot])
         self._free.append(slot)
+
+    def recover(self, in_use: Collection[int]) -> None:
+        """Give back the rows that nobody holds: an interrupt or a fault came between the taking and the use."""
+        for slot in range(self._target.info.max_rows):
+            if slot not in in_use:
+                self.give_back(slot, None)
 
     def drop_warm(self) -> None:
         """Free all warm rows, as when memory is short."""
