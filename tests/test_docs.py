@@ -87,6 +87,13 @@ def test_the_public_list_is_true():
     assert all(getattr(outrider, name) is not None for name in outrider.__all__)
 
 
+def test_toys_are_there_under_their_documented_names():
+    target = outrider.testing.FunctionTarget(next_logits=lambda tokens: [0.0, 1.0], vocab_size=2, eos_token_ids=())
+    drafter = outrider.testing.FunctionDrafter(propose=lambda tokens, max_depth: [1] * max_depth)
+    stats = outrider.Engine(target, drafter).generate([0], max_new_tokens=4, max_depth=3).stats
+    assert (stats.rounds, stats.accepted, stats.delivered) == (1, 3, 4)
+
+
 def _is_module(value: object) -> bool:
     return isinstance(value, types.ModuleType)
 

@@ -1,6 +1,7 @@
 """Outrider: exact speculative decoding. The same text as the target model alone, sooner."""
 
 from outrider import errors
+from outrider import testing as testing
 from outrider.api import load
 from outrider.drafters.registry import available_drafters
 from outrider.engine.completion import Completion, CompletionStats, TokenEvent

@@ -24,6 +24,9 @@ class FunctionDrafter(Drafter):
 
     function: Callable[[list[int], int], Sequence[int] | DraftTree]
 
+    def __init__(self, propose: Callable[[list[int], int], Sequence[int] | DraftTree]) -> None:
+        self.function = propose  # `propose` itself is the method that every drafter has
+
     def propose_row(self, context: DraftContext) -> DraftTree:
         answer = self.function(list(context.tokens), context.plan.max_depth)
         return answer if isinstance(answer, DraftTree) else DraftTree.chain(context.root, answer)
