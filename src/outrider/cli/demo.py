@@ -8,10 +8,9 @@ from outrider import models
 from outrider.api import load
 from outrider.cli.figures import one_line
 from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET, PolicyName
-from outrider.cli.play import compare, play
+from outrider.cli.play import compare, play, warm_up
 from outrider.cli.quiet import quiet_loading
 from outrider.cli.terminal import legend, show, text_console
-from outrider.engine.engine import Engine
 
 PROMPT = '''\
 # The sounds that animals make.
@@ -51,11 +50,11 @@ def demo(
     console.print(
         f"target {target}, drafter {drafter}, policy {policy}, greedy, {tokens} tokens", style="dim", markup=False
     )
-    if target in models.MODELS:
+    if target in models.MODELS and models.locate(target) is None:
         models.pull(target, lambda text: console.print(text, style="dim", markup=False))
     with console.status("loading"), quiet_loading():
         engine = load(target, drafter, policy=policy)
-        _warm_up(engine, prompt)
+        warm_up(engine, prompt)
     console.print(legend(console), end="\n\n")
     console.print(prompt, end="", markup=False)
     sampling = {"temperature": 0.0, "max_new_tokens": tokens}
@@ -66,9 +65,3 @@ def demo(
     console.print(one_line(comparison), markup=False)
     if comparison.must_be_equal and not comparison.equal:
         raise typer.Exit(1)
-
-
-def _warm_up(engine: Engine, prompt: str) -> None:
-    """Both kinds of pass once, so that the first run to be timed does not pay for the first use of anything."""
-    engine.generate(prompt, max_new_tokens=8, temperature=0.0)
-    engine.generate(prompt, max_new_tokens=2, temperature=0.0, max_depth=0)
