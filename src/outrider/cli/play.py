@@ -75,6 +75,12 @@ def compare(engine: Engine, prompt: Prompt, sampling: Mapping[str, Any], specula
     return Comparison(speculative, engine.generate(prompt, **same))
 
 
+def warm_up(engine: Engine, prompt: Prompt) -> None:
+    """Both kinds of pass once, so that the first run to be timed does not pay for the first use of anything."""
+    engine.generate(prompt, max_new_tokens=8, temperature=0.0)
+    engine.generate(prompt, max_new_tokens=2, temperature=0.0, max_depth=0)
+
+
 def tokens_per_second(completion: Completion) -> float:
     """Written tokens per second of the request's own work, reading the prompt included, loading the model not."""
     seconds = completion.stats.seconds.total
