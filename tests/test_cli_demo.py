@@ -16,9 +16,8 @@ def test_the_demo_ends_in_one_line_of_figures_beside_equal_tokens(models):
     assert (seen.code, seen.err) == (0, "")
     assert "accepted (draft kept)  ⟦recovered⟧ (draft rejected)  «bonus» (nothing rejected)" in seen.out
     line = seen.out.splitlines()[-1]
-    figures = re.fullmatch(
-        r"16 tokens/(\d+) rounds = ([\d.]+), (\d+)% accepted, [\d.]+ tok/s; plain [\d.]+, tokens equal", line
-    )
+    wanted = r"16 tokens in (\d+) rounds, ([\d.]+) each, (\d+)% accepted; [\d.]+ tok/s, plain [\d.]+: equal"
+    figures = re.fullmatch(wanted, line)
     assert figures, line
     assert 1 < 16 / int(figures[1]) == pytest.approx(float(figures[2]), abs=0.01)
     assert int(figures[3]) > 0

@@ -1,5 +1,7 @@
 """Outrider: exact speculative decoding. The same text as the target model alone, sooner."""
 
+from typing import TYPE_CHECKING
+
 from outrider import errors
 from outrider import testing as testing
 from outrider.api import load
@@ -8,6 +10,9 @@ from outrider.engine.completion import Completion, CompletionStats, TokenEvent
 from outrider.engine.engine import Engine, Handle
 from outrider.engine.request import Request
 from outrider.sampling.params import SamplingParams
+
+if TYPE_CHECKING:
+    from outrider.targets.hf.generate import transformers_generate
 
 __version__ = "0.1.0"
 

@@ -116,7 +116,7 @@ def test_gre_6_prompt_ids_are_the_same_in_both_modes(smollm2: Any) -> None:
 @pytest.mark.real
 def test_gre_7_the_same_file_as_target_and_draft(smollm2: Any) -> None:
     plain = run(smollm2(None), ["You are"], max_new_tokens=4)[0]
-    spec = run(smollm2("self"), ["You are"], max_new_tokens=4)[0]
+    spec = run(smollm2("self"), ["You are"], max_new_tokens=4, max_depth=4)[0]
     assert len(spec.token_ids) == 4
     assert spec.token_ids == plain.token_ids
     assert spec.stats.accepted == spec.stats.proposed == 3

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".pytest_cache" / "faults.json"
 TIMEOUT = 180  # seconds; a fault that makes the tests hang is noticed too
 PASSED, FAILED = 0, 1  # pytest's exit codes
+CRASHED = 70
 
 
 @dataclass
@@ -134,9 +135,12 @@ def _child(folder: Path, tests: str) -> None:
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         import pytest
 
-        options = ["-x", "-q", "--noconftest", "-p", "no:cacheprovider", f"--rootdir={folder}"]
-        code = pytest.main([f"tests/{path}", *options, *(["-k", expression] if expression else [])])
-    os._exit(int(code))
+        options = ["-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider", f"--rootdir={folder}"]
+        try:
+            code = int(pytest.main([f"tests/{path}", *options, *(["-k", expression] if expression else [])]))
+        except BaseException:  # never to be taken for a test that failed
+            code = CRASHED
+    os._exit(code)
 
 
 def _digest(folder: Path, fault: Fault) -> str:

@@ -40,7 +40,7 @@ def test_failures_are_told(toy: ToyServer) -> None:
 
 
 def test_the_command(toy: ToyServer, capsys: pytest.CaptureFixture[str]) -> None:
-    base = ["load", "--url", toy.url, "--target", MODEL, "--max-tokens", "2", "--requests", "1"]
+    base = ["loadtest", "--url", toy.url, "--target", MODEL, "--max-tokens", "2", "--requests", "1"]
     assert run([*base, "--clients", "1,2"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [level["clients"] for level in last["levels"]] == [1, 2]

@@ -11,8 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_protocol import TEXT
 from worlds import parts
 
+from outrider.engine.completion import CompletionStats
 from outrider.server.config import ServerConfig
 from outrider.server.schema import ChatRequest, CompletionRequest
+from outrider.server.usage import acceptance, acceptance_histogram
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,3 +89,13 @@ def test_the_serving_guide_names_every_option_and_field() -> None:
         assert f"`{name}`" in page or f"`{name}." in page, name
     for field in fields(ServerConfig):
         assert field.name in obvious or f"--{field.name.replace('_', '-')}" in page, field.name
+
+
+def test_histogram_counts_only_rounds_with_a_proposal() -> None:
+    """Ten rounds: three without a proposal; of the seven, five kept one token, of those two kept a second."""
+    counts = {"rounds": 10, "rounds_without_proposal": 3, "proposed": 14, "accepted": 7, "delivered": 17}
+    stats = CompletionStats("toy", "identical", True, "bitwise", **counts, accepted_per_position=(0.5, 0.2))
+    assert acceptance_histogram(stats) == [2, 3, 2]
+    figures = acceptance(stats)
+    assert (figures["num_spec_steps"], figures["mean_acceptance_length"]) == (7, 2.0)
+    assert figures["draft_acceptance_rate"] == 0.5

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from outrider.api import resolve_drafter
 from outrider.bench.runs import System
-from outrider.bench.systems import Ours, Transformers
 from outrider.drafters.base import Drafter
 from outrider.drafters.registry import available_drafters, make_drafter
 from outrider.engine.engine import Engine
@@ -43,11 +43,13 @@ def set_up(
         raise OptionError(f"a drafter is named twice: {', '.join(drafters)}")
     model, tokenizer = read(target_name, dtype, device)
     target = HFTarget(model, tokenizer, name=target_name, max_rows=1)
+    from outrider.bench.systems import Ours, Transformers  # slow import: transformers
+
     systems: list[System] = [Ours("outrider plain", "plain", Engine(target), 0)]
     rivals: list[System] = [Transformers("transformers plain", "plain", model, target.info.eos_token_ids)]
     for spec in drafters:
         drafter, rival = _drafter(spec, dtype, device)
-        systems.append(Ours(f"outrider {spec}", drafter.name, Engine(target, drafter, policy=policy), max_depth))
+        systems.append(Ours(f"outrider {shown(spec)}", drafter.name, Engine(target, drafter, policy=policy), max_depth))
         if rival and rival.name not in [other.name for other in rivals]:
             rivals.append(
                 Transformers(
@@ -64,6 +66,11 @@ class Rival:
     name: str
     settings: dict[str, Any]
     assistant: Any = None
+
+
+def shown(spec: str) -> str:
+    """A drafter's spec for a table: of a folder's or file's path, its last part."""
+    return Path(spec).name if Path(spec).exists() else spec
 
 
 def read(name: str, dtype: str | None, device: str) -> tuple[Any, Any]:
@@ -95,4 +102,4 @@ def _model_drafter(rest: str, dtype: str | None, device: str) -> tuple[Drafter, 
     model, tokenizer = read(name, dtype, device)
     target = HFTarget(model, tokenizer, name=name, max_rows=1)
     drafter = make_drafter(",".join([f"model:{name}", *options]), model=target)
-    return drafter, Rival(f"transformers assisted by {name}", {}, model)
+    return drafter, Rival(f"transformers assisted by {shown(name)}", {}, model)

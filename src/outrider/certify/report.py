@@ -54,9 +54,7 @@ def _header(certificate: Certificate) -> Text:
 
 
 def _table(results: Sequence[JobResult]) -> Table:
-    table = Table(
-        "kind", "temperature", "depth", "runs", "tokens", "tokens/round", "equal", "near tie", "NOT EXPLAINED"
-    )
+    table = Table("kind", "temp.", "depth", "runs", "tokens", "a round", "equal", "near tie", "unexplained")
     groups: dict[tuple[str, float, int], list[JobResult]] = {}
     for result in results:
         groups.setdefault((result.kind, result.temperature, result.depth), []).append(result)

@@ -22,13 +22,13 @@ def versus(comparison: Comparison) -> str:
 
 
 def one_line(comparison: Comparison) -> str:
-    """`128 tokens/33 rounds = 3.88, 37% accepted, 45.5 tok/s; plain 33.2, tokens equal`: fits in 80 columns."""
+    """`128 tokens in 33 rounds, 3.88 each, 37% accepted; 45.5 tok/s, plain 33.2: equal`: fits in 80 columns."""
     stats = comparison.speculative.stats
     kept = f"{stats.acceptance:.0%} accepted" if stats.acceptance is not None else "nothing drafted"
     fast, plain = tokens_per_second(comparison.speculative), tokens_per_second(comparison.plain)
     return (
-        f"{stats.delivered} tokens/{stats.rounds} rounds = {stats.tokens_per_round:.2f}, {kept}, {fast:.1f} tok/s; "
-        f"plain {plain:.1f}, {_verdict(comparison)}"
+        f"{stats.delivered} tokens in {stats.rounds} rounds, {stats.tokens_per_round:.2f} each, {kept}; "
+        f"{fast:.1f} tok/s, plain {plain:.1f}: {_verdict(comparison).removeprefix('tokens ')}"
     )
 
 

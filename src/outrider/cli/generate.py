@@ -10,7 +10,7 @@ import typer
 from outrider.api import load
 from outrider.cli.figures import method, summary, versus
 from outrider.cli.options import with_options
-from outrider.cli.play import Comparison, as_dict, compare, play
+from outrider.cli.play import Comparison, as_dict, compare, play, warm_up
 from outrider.cli.quiet import quiet_loading
 from outrider.cli.terminal import legend, notes_console, show, text_console
 from outrider.engine.completion import Completion, TokenEvent
@@ -45,17 +45,24 @@ def generate(
     if "logprobs" in sampling and not as_json:
         raise OptionError("logprobs are only shown with --json; add it, or leave out --logprobs")
     text = read_prompt(prompt, file)
-    with quiet_loading():
-        ready = load(**engine)
     request: Prompt = [{"role": "user", "content": text}] if chat else text
+    with notes_console().status("loading"), quiet_loading():
+        ready = load(**engine)
+        if with_plain:
+            warm_up(ready, request)
     completion = _run(ready, request, sampling, stream=not as_json)
-    comparison = compare(ready, request, sampling, completion) if with_plain else None
+    comparison = _compare(ready, request, sampling, completion) if with_plain else None
     if as_json:
         print(json.dumps({**as_dict(completion), "comparison": comparison and comparison.to_dict()}))
     else:
         _print_figures(completion, comparison, show_params)
     if comparison and comparison.must_be_equal and not comparison.equal:
         raise typer.Exit(1)
+
+
+def _compare(engine: Engine, prompt: Prompt, sampling: dict[str, Any], completion: Completion) -> Comparison:
+    with notes_console().status("the same without speculation"):
+        return compare(engine, prompt, sampling, completion)
 
 
 def read_prompt(prompt: str | None, file: Path | None) -> str:

@@ -1,9 +1,8 @@
 """`outrider version`"""
 
 import platform
+from importlib.metadata import version as installed
 
-import torch
-import transformers
 import typer
 
 import outrider
@@ -16,4 +15,4 @@ def register(app: typer.Typer) -> None:
 def version() -> None:
     """The versions that decide what is computed."""
     print(f"outrider {outrider.__version__}")
-    print(f"python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}")
+    print(f"python {platform.python_version()}, torch {installed('torch')}, transformers {installed('transformers')}")

@@ -60,8 +60,8 @@ class Handle:
 class Engine:
     """Generates with `target`, drafting with `drafter`, keeping what `rule` accepts, as far as `policy` speculates.
 
-    drafter: one Drafter, several by name, or None. policy: "fixed" (the first drafter's preferred depth), "auto" (as
-    deep as it pays, measured as it goes), or an object.
+    drafter: one Drafter, several by name, or None. policy: "fixed" (the first drafter's preferred depth; the default),
+    "auto" (as deep as it pays, measured as it goes), or an object.
     prefill_chunk: most prompt tokens computed in one step, so that long prompts do not stall running rows.
     reuse_prefixes: finished rows stay warm, and a prompt that begins like an earlier text computes only what is new.
     max_waiting: most requests in the queue; a further one raises CapacityError. on_round: called with a RoundTrace
@@ -74,7 +74,7 @@ class Engine:
         drafter: Drafter | Mapping[str, Drafter] | None = None,
         *,
         rule: str | Rule = "identical",
-        policy: str | Policy = "fixed",
+        policy: str | Policy | None = None,
         prefill_chunk: int = 256,
         reuse_prefixes: bool = False,
         max_waiting: int | None = None,
@@ -165,10 +165,13 @@ class Engine:
 
     def stream(self, prompt: Prompt | Request, **sampling: Any) -> Iterator[TokenEvent]:
         """Events of one prompt as they come; closing the iterator cancels the request."""
-        return self._events(self.submit(prompt, **sampling))
+        events = self._events(self.submit(prompt, **sampling))
+        next(events)  # a generator that has not begun would not cancel when it is closed
+        return events
 
     def _events(self, handle: Handle) -> Iterator[TokenEvent]:
         try:
+            yield TokenEvent(handle.id)  # taken by `stream`
             while True:
                 yield from handle.take_events()
                 if handle.done and not handle.row.events:

@@ -11,8 +11,10 @@ from outrider.policy.fixed import FixedPolicy
 POLICIES = ("auto", "fixed")
 
 
-def make_policy(policy: str | Policy, drafters: Mapping[str, Drafter]) -> Policy:
-    """The policy of that name over these drafters; a ready policy is returned as it is. Raises OptionError."""
+def make_policy(policy: str | Policy | None, drafters: Mapping[str, Drafter]) -> Policy:
+    """The policy of that name over these drafters (None: "fixed"); a ready one as it is. Raises OptionError."""
+    if policy is None:
+        return make_policy("fixed", drafters)
     if not isinstance(policy, str):
         return policy
     if policy not in POLICIES:

@@ -30,7 +30,7 @@ class TargetInfo:
     max_length: int
     max_rows: int
     eos_token_ids: tuple[int, ...] = ()
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     exact: Exactness = "bitwise"
     exact_reason: str = ""

@@ -1,4 +1,4 @@
-"""`outrider load`: how much a server writes per second for 1 to 16 clients, with speculation and without."""
+"""`outrider loadtest`: how much a server writes per second for 1 to 16 clients, with speculation and without."""
 
 import json
 import os
@@ -27,10 +27,10 @@ Prompts = Annotated[str, typer.Option(help="`own`, or a .jsonl file of prompts."
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(load)
+    app.command()(loadtest)
 
 
-def load(
+def loadtest(
     *,
     url: Url = None,
     target: Target = DEFAULT_TARGET,
