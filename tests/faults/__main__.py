@@ -12,6 +12,17 @@ from .patches import FAULTS
 from .runner import Runner, named
 
 
+def preload() -> None:
+    """What is slow to import, once for all the processes to come; nothing of outrider, which differs in each."""
+    import hypothesis.strategies  # noqa: F401
+    import scipy.stats  # noqa: F401
+    import torch
+    import transformers.models.gemma3.modeling_gemma3
+    import transformers.models.llama.modeling_llama  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="run these faults")
@@ -26,10 +37,7 @@ def main() -> int:
         faults = named(given.only)
     except ValueError as error:
         parser.error(str(error))
-    import torch  # once for all the processes to come
-    import transformers  # noqa: F401
-
-    torch.set_num_threads(1)
+    preload()
     start = time.monotonic()
     missed = Runner(tell=lambda line: print(line, flush=True), remember=not given.fresh).run(faults)
     print(f"{len(faults) - len(missed)} of {len(faults)} faults caught in {time.monotonic() - start:.0f} s", flush=True)

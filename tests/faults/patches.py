@@ -73,7 +73,7 @@ FAULTS = (
     ),
     fault(
         "drafter-state-stays-after-the-end", "engine/drafting.py",
-        "self.drafters[name].end(row.id)\n        row.drafters.clear()", "pass\n        row.drafters.clear()",
+        "            self.drafters[name].end(row.id)\n", "            pass\n",
         f"{EQUALITY} identical_equals_plain and lookup and plain",
     ),
     fault(

@@ -33,6 +33,7 @@ class Runner:
     tell: Callable[[str], None] = print
     remember: bool = True
     _folder: Path = field(default_factory=Path, init=False)
+    _codes: dict[str, int | None] = field(default_factory=dict, init=False)
 
     def run(self, faults: Sequence[Fault]) -> list[str]:
         """Names of the faults that were not caught."""
@@ -50,15 +51,17 @@ class Runner:
         known = _load() if self.remember else {}
         if known.get(key, "").startswith("caught"):
             return known[key]
-        verdict = self._try(fault)
+        try:
+            verdict = self._try(fault)
+        except ValueError as error:
+            verdict = f"OUT OF DATE: {error}"
         if self.remember:
             _save({**known, key: verdict})
         return verdict
 
     def _try(self, fault: Fault) -> str:
         for tests in fault.tests:
-            healthy = self._pytest(tests)
-            if healthy != PASSED:
+            if (healthy := self._healthy(tests)) != PASSED:
                 return f"UNUSABLE: without the fault, {tests} ends with code {healthy}"
             with applied(self._folder, fault):
                 code = self._pytest(tests)
@@ -67,6 +70,12 @@ class Runner:
             if code != PASSED:
                 return f"BROKEN: with the fault, {tests} cannot even start (code {code})"
         return "SURVIVED"
+
+    def _healthy(self, tests: str) -> int | None:
+        """The code of these tests without any fault, found once."""
+        if tests not in self._codes:
+            self._codes[tests] = self._pytest(tests)
+        return self._codes[tests]
 
     def _pytest(self, tests: str) -> int | None:
         """pytest's exit code in a process of its own; None if it had to be stopped."""
