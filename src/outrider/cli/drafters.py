@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from outrider.cli.terminal import wrapped
 from outrider.drafters.base import Drafter
 from outrider.drafters.registry import available_drafters, drafter_class, options_of
 
@@ -17,7 +18,7 @@ def register(app: typer.Typer) -> None:
 def drafters() -> None:
     """List the drafters and their options, as --drafter takes them: NAME or NAME:option=value,option=value."""
     for name in available_drafters():
-        print(f"{name:10}{_about(drafter_class(name))}")
+        print(wrapped(f"{name:10}{_about(drafter_class(name))}", indent=10))
         for option, field in options_of(name).items():
             print(f"{'':10}{option}{_default(field)}")
 

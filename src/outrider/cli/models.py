@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from outrider import models as demo_models
-from outrider.cli.terminal import notes_console
+from outrider.cli.terminal import notes_console, wrapped
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +19,8 @@ def list_models() -> None:
     """List the models, their size and licence, and whether they are here."""
     for listed in demo_models.listing():
         model, state = listed.model, "here" if listed.path else "-"
-        print(f"{model.name:14}{model.megabytes:>5} MB  {state:6}{model.licence}: {model.about}")
+        line = f"{model.name:14}{model.megabytes:>5} MB  {state:6}{model.licence}: {model.about}"
+        print(wrapped(line, indent=30))
 
 
 def pull(name: Annotated[str, typer.Argument(help="A name from `outrider models list`.")]) -> None:

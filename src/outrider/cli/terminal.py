@@ -1,7 +1,9 @@
 """How text looks in a terminal: tokens told apart by origin, in colour or, without a terminal, by marks."""
 
 import re
+import shutil
 import sys
+import textwrap
 
 from rich.console import Console
 from rich.style import Style
@@ -54,6 +56,12 @@ def show(event: TokenEvent, console: Console, *, marks: bool = False) -> None:
     """Print a token event's text at once."""
     console.print(styled(event.text, event.origin, console, marks=marks), end="")
     console.file.flush()
+
+
+def wrapped(line: str, indent: int) -> str:
+    """A line of a list, folded between words where the terminal is narrower."""
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, max(width, indent + 20), subsequent_indent=" " * indent, drop_whitespace=True)
 
 
 def _marked(text: str, origin: Origin) -> str:
