@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -103,13 +102,23 @@ def test_a_fault_of_ours_is_not_hidden(folder, monkeypatch):
 
 
 def test_ctrl_c_in_a_process_of_its_own(folder):
-    words = ["generate", "--target", folder, "--max-new-tokens", "450", "--drafter", "none", PROMPT]
+    for _ in range(5):  # on a busy machine the text may be finished before the signal comes
+        code, said = interrupted(
+            ["generate", "--target", folder, "--max-new-tokens", "450", "--drafter", "none", PROMPT]
+        )
+        if code != 0:
+            break
+    assert (code, "Traceback" in said) == (130, False)
+
+
+def interrupted(words: list[str]) -> tuple[int, str]:
+    """Exit code and output of a command that gets Ctrl-C once it has begun to write."""
     process = subprocess.Popen(
         [sys.executable, "-m", "outrider.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert process.stdout.read(1)  # it is writing
-    time.sleep(0.05)
+    first = process.stdout.read(1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, "Traceback" in out + err) == (130, False)
+    assert first
+    return process.returncode, out + err

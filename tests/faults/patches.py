@@ -94,7 +94,7 @@ FAULTS = (
     # ---- laws and settings
     fault(
         "penalties-miss-the-path", LAWS,
-        "history = [*self._history, *self.tree.path_tokens(node)]", "history = list(self._history)",
+        "history = [*self._history, *path]", "history = list(self._history)",
         TEXTS,
     ),
     fault(

@@ -141,10 +141,21 @@ def _child(folder: Path, tests: str) -> None:
     sys.dont_write_bytecode = True
     sys.path[:0] = [str(folder / part) for part in ("src", "tests", "tests/conformance", "tests/cases")]
     os.chdir(folder)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other packages' plugins take seconds to load
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         import pytest
 
-        options = ["-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider", f"--rootdir={folder}"]
+        options = [
+            "-x",
+            "-q",
+            "--noconftest",
+            "--assert=plain",
+            "-p",
+            "pytest_timeout",
+            "-p",
+            "no:cacheprovider",
+            f"--rootdir={folder}",
+        ]
         try:
             code = int(pytest.main([f"tests/{path}", *options, *(["-k", expression] if expression else [])]))
         except BaseException:  # never to be taken for a test that failed
