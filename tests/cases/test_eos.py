@@ -58,9 +58,14 @@ def test_eos_4_the_earlier_of_stop_and_budget_decides(depth: int) -> None:
         assert found[0].stop_match == (stop if expected[1] == "stop" else None)
 
 
+@pytest.mark.parametrize("higher", [False, True])
 @pytest.mark.parametrize("second", [False, True])
-def test_eos_7_any_of_several_end_tokens_ends_the_text(second: bool) -> None:
-    eos = (38, GREEDY[4]) if second else (GREEDY[4], 38)
+def test_eos_7_any_of_several_end_tokens_ends_the_text(second: bool, higher: bool) -> None:
+    """Wherever it stands in the list, and whether its id is the lower or the higher."""
+    unused = sorted(set(range(40)) - set(GREEDY))
+    other = unused[-1] if higher else unused[0]
+    assert (other > GREEDY[4]) == higher
+    eos = (other, GREEDY[4]) if second else (GREEDY[4], other)
     for drafter in (None, Oracle(WORLD, eos)):
         found = tokens_of(run(Engine(WORLD.target(eos), drafter), [[9]], max_new_tokens=16))
         assert found == [decode(WORLD.target_logits, [9], eos, max_new_tokens=16)]

@@ -13,8 +13,8 @@ from helpers_drafters import Oracle
 from helpers_models import llama, near_copy, save_model, sliding, target
 from helpers_reference import decode
 from outrider import Engine
-from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
+from outrider.testing import FunctionDrafter
 
 WORLD = World(seed=21)
 
@@ -91,15 +91,20 @@ def test_gre_8_an_oracle_needs_the_fewest_rounds() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [2, 4])
 def test_gre_2_real_gemma_past_its_window(depth: int, models: Any) -> None:
-    """Gemma-3-270m sees 512 positions in most layers; the run crosses position 512 with drafts wrong now and then."""
+    """Gemma-3-270m sees 512 positions in most layers; the run crosses position 512, every draft half wrong."""
     models("gemma3-270m")
-    prompt = ("The tide came in and the boats went out. " * 50)[:1900]
-    options = {"max_new_tokens": 120, "max_depth": depth}
-    spec = run(outrider.load("gemma3-270m", LookupDrafter(max_ngram=2)), [prompt], **options)[0]
-    plain = run(outrider.load("gemma3-270m"), [prompt], **options)[0]
-    assert len(plain.prompt_token_ids) < 512 < len(plain.prompt_token_ids) + len(plain.token_ids)
+    prompt, options = ("The tide came in and the boats went out. " * 50)[:1980], {"max_new_tokens": 48}
+    engine = outrider.load("gemma3-270m", max_rows=1)
+    plain = run(engine, [prompt], **options)[0]
+    assert len(plain.prompt_token_ids) < 512 - 8 < 512 + 8 < len(plain.prompt_token_ids) + len(plain.token_ids)
+
+    def half_wrong(tokens: list[int], max_depth: int) -> list[int]:
+        right = plain.token_ids[len(tokens) - len(plain.prompt_token_ids) :][:max_depth]
+        return [token if place < max_depth // 2 else token + 1 for place, token in enumerate(right)]
+
+    spec = run(Engine(engine.target, FunctionDrafter(half_wrong)), [prompt], max_depth=depth, **options)[0]
     assert spec.token_ids == plain.token_ids
-    assert spec.stats.accepted < spec.stats.proposed
+    assert 0 < spec.stats.accepted < spec.stats.proposed
 
 
 @pytest.mark.real

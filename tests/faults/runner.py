@@ -164,7 +164,10 @@ def _child(folder: Path, tests: str) -> None:
 
 
 def _digest(folder: Path, fault: Fault) -> str:
-    files = sorted(path for part in ("src", "tests") for path in (folder / part).rglob("*.py"))
+    """Of the fault, the source, the tests that must notice it, and what these import."""
+    shared = [*(folder / "tests").glob("helpers*.py"), folder / "tests/conformance/found.py", folder / "tests/stats.py"]
+    named = [folder / "tests" / tests.partition(" ")[0] for tests in fault.tests]
+    files = sorted([*(folder / "src").rglob("*.py"), *shared, *named])
     whole = hashlib.sha256(repr(fault).encode())
     for path in files:
         whole.update(path.read_bytes())
