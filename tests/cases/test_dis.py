@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from helpers import World, run, tokens_of
-from helpers_reference import decode
+from helpers_reference import decode, law
 from outrider import Engine, Request, SamplingParams
 from outrider.acceptance import make_rule
 from outrider.acceptance.siblings import SiblingTest
+from outrider.drafters.base import DraftContext
 from outrider.drafters.model import ModelDrafter
 from outrider.sampling.laws import Laws
 from outrider.sampling.noise import Noise
@@ -58,22 +59,28 @@ def test_dis_2_draft_probs_are_the_truncated_law() -> None:
 
 
 def test_dis_2_the_model_drafter_reports_the_law_it_draws_from() -> None:
-    """Under top_k every row of draft_probs holds exactly k tokens, among them the one that was drawn."""
-    seen: list[DraftTree] = []
+    """Every row of draft_probs is the draft model's law under the request's settings, computed a second time."""
+    seen: list[tuple[list[int], DraftTree]] = []
 
     class Watched(ModelDrafter):
-        def observe(self, row: int, tree: DraftTree, *rest: object) -> None:
-            seen.append(tree)
+        def propose(self, contexts: Sequence[DraftContext]) -> list[DraftTree]:
+            trees = super().propose(contexts)
+            seen.extend((list(context.tokens), tree) for context, tree in zip(contexts, trees, strict=True))
+            return trees
 
     engine = Engine(WORLD.target(), Watched(WORLD.draft()), rule="rejection")
-    run(engine, [[1]], temperature=1.0, top_k=3, seed=5, max_new_tokens=30)
+    options = {"temperature": 0.8, "top_k": 3, "frequency_penalty": 0.5}
+    run(engine, [[1]], seed=5, max_new_tokens=30, **options)
+    params = SamplingParams(**options).resolve({}, (), 6)
     assert seen
-    for tree in seen:
+    for tokens, tree in seen:
         for node, token in enumerate(tree.tokens[1:]):
+            text = [*tokens, *tree.path_tokens(node)]
+            expected = law(WORLD.draft_logits(text), text, 1, params, set())
             assert tree.draft_probs is not None
-            assert int((tree.draft_probs[node] > 0).sum()) == 3
-            assert tree.draft_probs[node][token] > 0
-            assert float(tree.draft_probs[node].sum()) == pytest.approx(1)
+            assert tree.draft_probs[node].tolist() == pytest.approx(expected.tolist(), abs=1e-12)
+            assert (expected > 0).sum() == 3
+            assert expected[token] > 0
 
 
 class Reluctant(Noise):
@@ -123,8 +130,6 @@ def dis_5_samples(runs: int) -> list[tuple[int, ...]]:
 
 
 def dis_5_law() -> dict[tuple[int, ...], float]:
-    from helpers_reference import law
-
     params = SamplingParams(temperature=1.0, top_p=0.9).resolve({}, (), 6)
     return joint_law(lambda text: law(WORLD.target_logits(text), text, 2, params, set()).tolist(), 3, (1, 4))
 

@@ -128,6 +128,20 @@ def test_kvr_7_a_warm_prefix_gives_the_cold_text() -> None:
         assert warm.generate([*first, *said.token_ids, 3, 3], max_new_tokens=2).stats.reused > 8
 
 
+def test_kvr_7_a_block_that_was_cut_leaves_as_much_as_was_delivered() -> None:
+    """The end token lies inside a block of right drafts; the next turn finds the whole text but its last token."""
+    first = [4, 3, 1, 1, 2, 5, 6, 7, 7, 6]
+    end = run(Engine(WORLD.target()), [first], max_new_tokens=5)[0].token_ids[-1]
+    warm = Engine(WORLD.target(), Oracle(WORLD), reuse_prefixes=True)
+    said = warm.generate(first, stop_token_ids=[end], max_depth=8)
+    assert said.finish_reason == "stop"
+    assert said.stats.rounds == 1
+    second = [*first, *said.token_ids, 2, 2]
+    again = warm.generate(second, max_new_tokens=12)
+    assert again.stats.reused == len(second) - 3
+    assert again.token_ids == run(Engine(WORLD.target()), [second], max_new_tokens=12)[0].token_ids
+
+
 def test_kvr_7_exceptions_of_a_drafter_leave_the_cache_right() -> None:
     engine = Engine(target(llama()), FunctionDrafter(lambda tokens, depth: 1 / 0))
     with pytest.raises(OutriderError):

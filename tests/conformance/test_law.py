@@ -17,14 +17,15 @@ from helpers_drafters import DrawnTree, chosen_tree
 from helpers_reference import law
 from outrider import Engine, Request, SamplingParams
 from outrider.drafters.base import Drafter
+from outrider.drafters.model import ModelDrafter
 from outrider.policy.fixed import FixedPolicy
 from outrider.testing import FunctionDrafter
 from stats import chi_square, joint_law
 
-WORLD = World(vocab_size=4, seed=3, habit=1.0, draft_error=1.0)
+WORLD = World(vocab_size=4, seed=6, habit=0.5, draft_error=1.0)
 PROMPT = (1, 2, 1)
 LENGTH = 3
-RUNS = 800
+RUNS, ROWS = 1000, 64
 WARM = {"temperature": 1.0}
 SHAPED = {"temperature": 0.9, "top_p": 0.9, "frequency_penalty": 0.5, "logit_bias": {2: 0.7}}
 ENDING = {"temperature": 1.0, "stop_token_ids": [3], "min_new_tokens": 1}
@@ -58,18 +59,31 @@ def law_of(settings: dict[str, Any]) -> dict[tuple[int, ...], float]:
 
 def draw(make: Callable[[], Drafter], rule: str, settings: dict[str, Any], runs: int) -> list[tuple[int, ...]]:
     drafter = make()
-    engine = Engine(WORLD.target(max_rows=64), drafter, rule=rule, policy=FixedPolicy(drafter.name, LENGTH, 20))
+    engine = Engine(WORLD.target(max_rows=ROWS), drafter, rule=rule, policy=FixedPolicy(drafter.name, LENGTH, 20))
     requests = [
         Request(list(PROMPT), SamplingParams(max_new_tokens=LENGTH, seed=seed, **settings)) for seed in range(runs)
     ]
     completions = run(engine, requests)
     if drafter.name != "none":
-        assert sum(c.stats.accepted for c in completions) > runs / 50
+        rounds = sum(c.stats.rounds for c in completions)
+        assert sum(c.stats.rounds_without_proposal for c in completions) < rounds - runs / 4
+        assert sum(c.stats.accepted for c in completions) > runs / 10
     return [(*c.token_ids, *[0] * (LENGTH - len(c.token_ids))) for c in completions]
 
 
+def fit(samples: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
+    """The smallest p-value of the first token, the first two and all, times 3: few cells see what many blur."""
+    values = []
+    for length in range(1, LENGTH + 1):
+        shorter: dict[tuple[int, ...], float] = {}
+        for text, chance in law.items():
+            shorter[text[:length]] = shorter.get(text[:length], 0.0) + chance
+        values.append(chi_square([text[:length] for text in samples], shorter))
+    return len(values) * min(values)
+
+
 def model() -> Drafter:
-    return make_found("model", WORLD)
+    return ModelDrafter(WORLD.draft(max_rows=ROWS))  # with fewer rows most requests would not be drafted for
 
 
 def lookup() -> Drafter:
@@ -107,13 +121,13 @@ NAMES = [f"{rule}-{name}-{len(settings)}-{index}" for index, (name, _, rule, set
 
 @pytest.mark.parametrize(("name", "make", "rule", "settings"), CASES, ids=NAMES)
 def test_joint_law_is_the_targets(name: str, make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
-    assert chi_square(draw(make, rule, settings, RUNS), law_of(settings)) > 1e-3
+    assert fit(draw(make, rule, settings, RUNS), law_of(settings)) > 1e-3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "make", "rule", "settings"), CASES, ids=NAMES)
 def test_joint_law_in_depth(name: str, make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
-    assert chi_square(draw(make, rule, settings, 50_000), law_of(settings)) > 1e-3
+    assert fit(draw(make, rule, settings, 50_000), law_of(settings)) > 1e-3
 
 
 def flat(law: torch.Tensor) -> torch.Tensor:
@@ -132,14 +146,14 @@ def flat(law: torch.Tensor) -> torch.Tensor:
 )
 def test_negative_controls_fail(make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
     """draft_probs that are not the law drawn from; and a rule that says of itself that it is lossy."""
-    assert chi_square(draw(make, rule, settings, RUNS), law_of(settings)) < 1e-6
+    assert fit(draw(make, rule, settings, RUNS), law_of(settings)) < 1e-6
 
 
 def test_the_wrong_law_is_seen() -> None:
     """The test of the test: right samples against the law of other settings."""
     samples = draw(model, "rejection", WARM, 1000)
-    assert chi_square(samples, law_of(SHAPED)) < 1e-6
-    assert chi_square(samples, law_of({"temperature": 0.8})) < 1e-3
+    assert fit(samples, law_of(SHAPED)) < 1e-6
+    assert fit(samples, law_of({"temperature": 0.7})) < 1e-3
 
 
 @pytest.mark.parametrize(("one", "other"), [("rejection", "identical"), ("block", "identical"), ("block", "rejection")])

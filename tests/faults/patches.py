@@ -204,7 +204,7 @@ FAULTS = (
         "cut-commits-one-too-many", ROW,
         "return Outcome(outcome.path[:count], tree.tokens[outcome.path[count]])",
         "return Outcome(outcome.path[: count + 1], tree.tokens[outcome.path[count]])",
-        "test_engine.py", "cases/test_kvr.py kvr_7",
+        "cases/test_kvr.py was_cut",
     ),
     fault(
         "stop-looked-for-at-block-ends", ROW,
