@@ -26,8 +26,9 @@ def native_linear(
 ) -> "NativeLinear | None":
     """A layer over these very tensors, or None (with the reason logged) where the kernel cannot serve them.
 
-    Served: weight bf16 or fp32, or int8 with an fp32 `scale` per output (y = x @ weight.T * scale + bias); bias bf16 or
-    fp32; all on CPU, contiguous and not empty. Raises OptionError if the shapes do not fit each other.
+    Served: weight bf16 or fp32, or int8 with an fp32 `scale` per output (y = x @ weight.T * scale + bias, where x is
+    rounded to whole numbers row by row, see quantize.py); bias bf16 or fp32; all on CPU, contiguous and not empty.
+    Raises OptionError if the shapes do not fit each other.
     """
     _check_shapes(weight, bias, scale)
     library, obstacle = load(), _obstacle(weight, bias, scale)

@@ -3,6 +3,8 @@
 from jaxtyping import Float, Float64, Int8
 from torch import Tensor
 
+from outrider.kernels.quantize import quantize_activations
+
 
 def linear_reference(
     x: Float[Tensor, "*batch K"],
@@ -10,8 +12,10 @@ def linear_reference(
     bias: Float[Tensor, "N"] | None = None,
     scale: Float[Tensor, "N"] | None = None,
 ) -> Float64[Tensor, "*batch N"]:
-    """x @ weight.T, times scale, plus bias, all in float64 and unrounded."""
-    y = x.double() @ weight.double().T
-    if scale is not None:
-        y = y * scale.double()
+    """x @ weight.T plus bias, in float64 and unrounded; with a scale, of x's whole numbers, times both scales."""
+    if scale is None:
+        y = x.double() @ weight.double().T
+    else:
+        whole, x_scale = quantize_activations(x)
+        y = whole.double() @ weight.double().T * (x_scale.double()[..., None] * scale.double())
     return y if bias is None else y + bias.double()

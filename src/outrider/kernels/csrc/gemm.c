@@ -1,8 +1,9 @@
 /* y[m, n] = sum over k of x[m, k] * weight[n, k], plus bias: nn.Linear for few rows, its weights streamed once.
  *
- * Weights are bf16, fp32, or int8 with one scale per output; activations bf16 or fp32; sums are fp32. Every (m, n) has
- * an accumulator of its own and the same order of additions whatever tile it falls in (tile.h). So a row's result
- * depends on nothing but that row and the weights: not on M, on its place, on the tile, on the thread.
+ * Weights are bf16, fp32, or int8 with one scale per output; activations bf16 or fp32; sums are fp32, with int8 weights
+ * exact whole numbers of activations rounded row by row (pack.h). Every (m, n) has an accumulator of its own and the same
+ * order of additions whatever tile it falls in (tile.h). So a row's result depends on nothing but that row and the
+ * weights: not on M, on its place, on the tile, on the thread.
  *
  * Order of work: chunks of weight rows are shared over the threads; within a chunk, a group of weight rows stays in the
  * caches while all activation rows pass over it, and the next group is fetched meanwhile.
@@ -30,7 +31,7 @@ static void store(const Work *work, int64_t first_row, int64_t n, int64_t r_coun
     for (int64_t c = 0; c < c_count; c++)
         for (int64_t r = 0; r < r_count; r++) {
             float value = sums[r][c];
-            if (linear->scale) value *= linear->scale[n + r];
+            if (linear->scale) value *= work->x_scale[first_row + c] * linear->scale[n + r];
             if (linear->bias) value += element(linear->bias, linear->bias_type, n + r);
             int64_t at = (first_row + c) * linear->num_outputs + n + r;
             if (work->x_type == BF16) ((uint16_t *)work->y)[at] = float_to_bf16(value);
@@ -46,7 +47,7 @@ static void group_outputs(const Work *work, int64_t start, int64_t stop, Ahead a
     float sums[MAX_R][MAX_C];
     for (int64_t block = 0; block < num_blocks; block++) {
         int64_t first = block * MAX_C, c = min64(MAX_C, work->rows - first);
-        const float *x = work->packed + first * work->steps * STEP;
+        const char *x = (const char *)work->packed + first * work->steps * STEP * packed_size(work->linear->weight_type);
         for (int64_t n = start; n < stop; n += r_max) {
             int64_t r = min64(r_max, stop - n), left = ahead.end - ahead.next;
             Ahead part = {ahead.next, ahead.next + min64(share, left)};
@@ -77,8 +78,8 @@ static int64_t chunk_size(int64_t num_outputs, int num_threads) {
     return fair < 12 ? 12 : min64(fair, MAX_CHUNK);
 }
 
-static float *scratch(size_t bytes) { /* grows with need, one per calling thread, kept for its next call */
-    static __thread float *buffer;
+static void *scratch(size_t bytes) { /* grows with need, one per calling thread, kept for its next call */
+    static __thread void *buffer;
     static __thread size_t capacity;
     if (bytes > capacity) {
         free(buffer);
@@ -92,13 +93,14 @@ static float *scratch(size_t bytes) { /* grows with need, one per calling thread
 /* x (rows, K) and y (rows, N) contiguous, both of x_type. Returns 0, or -1 when there is no memory to pack x. */
 int outrider_linear(const Linear *linear, const void *x, int64_t rows, int32_t x_type, void *y, int32_t num_threads) {
     const int64_t steps = ceil_div(linear->size, STEP);
-    float *packed = scratch((size_t)(min64(rows, MAX_ROWS) * steps * STEP) * sizeof(float));
+    void *packed = scratch((size_t)(min64(rows, MAX_ROWS) * steps * STEP * packed_size(linear->weight_type)));
+    float x_scale[MAX_ROWS];
     if (!packed) return rows ? -1 : 0;
     for (int64_t first = 0; first < rows; first += MAX_ROWS) {
         int64_t count = min64(MAX_ROWS, rows - first), blocks = ceil_div(count, MAX_C);
         int64_t before = first * element_size(x_type);
         Work work = {linear, (const char *)x + before * linear->size, (char *)y + before * linear->num_outputs,
-                     packed, count, steps, chunk_size(linear->num_outputs, num_threads), x_type};
+                     packed, x_scale, count, steps, chunk_size(linear->num_outputs, num_threads), x_type};
         int64_t elements = count * linear->size, products = elements * linear->num_outputs;
         run_tasks(pack_block, &work, blocks, elements < SERIAL_PACK ? 1 : num_threads);
         run_tasks(chunk_task, &work, ceil_div(linear->num_outputs, work.chunk),

@@ -20,7 +20,8 @@ typedef struct { /* one call, or MAX_ROWS rows of it */
     const Linear *linear;
     const char *x; /* (M, K) contiguous: bf16 or fp32 */
     char *y;       /* (M, N) contiguous, of x's type */
-    float *packed; /* x as fp32: blocks of MAX_C rows (the last has fewer), each (steps, C, STEP) */
+    void *packed; /* x as fp32, or int16 for int8 weights: blocks of MAX_C rows (the last has fewer), (steps, C, STEP) */
+    float *x_scale; /* (M,) of the int16 rows */
     int64_t rows, steps, chunk;
     int32_t x_type;
 } Work;
@@ -28,6 +29,7 @@ typedef struct { /* one call, or MAX_ROWS rows of it */
 INLINE int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 INLINE int element_size(int type) { return type == BF16 ? 2 : type == FP32 ? 4 : 1; }
+INLINE int packed_size(int weight_type) { return weight_type == INT8 ? 2 : 4; }
 INLINE float element(const void *x, int type, int64_t i) {
     return type == BF16 ? bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }

@@ -26,9 +26,18 @@ INLINE vf bf16_even(const uint16_t *p) { return _mm512_castsi512_ps(_mm512_slli_
 INLINE vf bf16_odd(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u)));
 }
-INLINE vf vf_int8(const int8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
-}
+#if defined(__AVX512BW__)
+#define VI_OWN
+typedef __m512i vi;
+INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
+INLINE vi vi_load(const int16_t *p) { return _mm512_loadu_si512(p); }
+INLINE vi vi_widen(const int8_t *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
+#if defined(__AVX512VNNI__)
+INLINE vi vi_dot(vi a, vi b, vi sum) { return _mm512_dpwssd_epi32(sum, a, b); }
+#else
+INLINE vi vi_dot(vi a, vi b, vi sum) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
+#endif
+#endif
 
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
@@ -51,9 +60,12 @@ INLINE vf bf16_odd(const uint16_t *p) { /* the mask stays in memory: a tile need
     __asm__("" : "+r"(mask));
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const __m256i *)p), *(const __m256i *)mask));
 }
-INLINE vf vf_int8(const int8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
-}
+#define VI_OWN
+typedef __m256i vi;
+INLINE vi vi_zero(void) { return _mm256_setzero_si256(); }
+INLINE vi vi_load(const int16_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+INLINE vi vi_widen(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
+INLINE vi vi_dot(vi a, vi b, vi sum) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 
 #elif defined(__ARM_NEON) && defined(__aarch64__)
 #include <arm_neon.h>
@@ -71,11 +83,6 @@ INLINE vf bf16_even(const uint16_t *p) {
 }
 INLINE vf bf16_odd(const uint16_t *p) {
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(vld1q_u16(p)), vdupq_n_u32(0xffff0000u)));
-}
-INLINE vf vf_int8(const int8_t *p) {
-    int32_t bytes;
-    memcpy(&bytes, p, 4);
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(bytes))))));
 }
 
 #else /* GCC's and clang's vector extension: the compiler lowers it to whatever there is */
@@ -99,7 +106,30 @@ INLINE vf bf16_odd(const uint16_t *p) {
     memcpy(&words, p, sizeof words);
     return (vf)(words & 0xffff0000u);
 }
-INLINE vf vf_int8(const int8_t *p) { return (vf){p[0], p[1], p[2], p[3]}; }
+#endif
+
+/* `vi`: 2 * VL int16 numbers, or VL int32 sums of them. vi_dot adds the products of neighbours, two by two; exact. */
+#if !defined(VI_OWN)
+typedef struct { int16_t pairs[2 * VL]; int32_t sums[VL]; } vi; /* one half of it is in use; compilers make vectors of it */
+INLINE vi vi_zero(void) { return (vi){{0}, {0}}; }
+INLINE vi vi_load(const int16_t *p) {
+    vi a;
+    memcpy(a.pairs, p, sizeof a.pairs);
+    return a;
+}
+INLINE vi vi_widen(const int8_t *p) {
+    vi a;
+    for (int i = 0; i < 2 * VL; i++) a.pairs[i] = p[i];
+    return a;
+}
+INLINE vi vi_dot(vi a, vi b, vi sum) {
+    for (int i = 0; i < VL; i++)
+        sum.sums[i] += a.pairs[2 * i] * b.pairs[2 * i] + a.pairs[2 * i + 1] * b.pairs[2 * i + 1];
+    return sum;
+}
+INLINE void vi_store(int32_t *p, vi a) { memcpy(p, a.sums, sizeof a.sums); }
+#else
+INLINE void vi_store(int32_t *p, vi a) { memcpy(p, &a, sizeof a); }
 #endif
 
 /* Sum of the lanes, always by halves: lane i with lane i + width / 2. */
@@ -109,6 +139,13 @@ INLINE float vf_sum(vf a) {
     for (int width = VL / 2; width; width /= 2)
         for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
     return lanes[0];
+}
+
+INLINE int32_t vi_sum(vi a) {
+    int32_t lanes[VL], sum = 0;
+    vi_store(lanes, a);
+    for (int i = 0; i < VL; i++) sum += lanes[i];
+    return sum;
 }
 
 INLINE float bf16_to_float(uint16_t value) {
