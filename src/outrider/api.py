@@ -25,6 +25,7 @@ def load(
     max_rows: int = 8,
     max_length: int | None = None,
     exact: Exactness | None = None,
+    quantize: str | None = None,
     policy: str | Policy | None = None,
     **drafter_options: Any,
 ) -> Engine:
@@ -33,13 +34,16 @@ def load(
     drafter: a drafter's name or spec ("lookup", "lookup:max_ngram=4"), or simply another model ("qwen-0.5b"), which
     then drafts. drafter_options go to the drafter. dtype: default the checkpoint's. max_length: default the model's
     limit, at most 4,096. exact: "bitwise" insists on bit-identical passes; default: what a test at load confirms.
+    quantize: "int8" for a CPU target of half the bytes, exact in itself, close to the original (docs/quantization.md).
     policy: "auto" speculates as deep as it pays, "fixed" always as deep as the drafter prefers; a request's max_depth
     wins over both. Default: auto, but fixed under rules whose text depends on the depth, so that a seed fixes the text.
     Raises ModelError, PairingError, UnsupportedError, OptionError.
     """
     chosen = resolve_drafter(drafter, **drafter_options)
     keeps = make_rule(rule)
-    loaded = _load_target(target, dtype, device, max_rows, max_length, exact)  # slow, so names are checked first
+    loaded = _load_target(
+        target, dtype, device, max_rows, max_length, exact, quantize
+    )  # slow, so names are checked first
     wanted = policy or ("auto" if keeps.shared_noise else "fixed")
     return Engine(loaded, chosen, rule=keeps, policy=wanted)
 
@@ -65,9 +69,18 @@ def _load_target(
     max_rows: int,
     max_length: int | None,
     exact: Exactness | None,
+    quantize: str | None,
 ) -> Target:
     if not isinstance(target, str):
         return target
     from outrider.targets.hf.loader import load_target  # slow import: transformers
 
-    return load_target(target, dtype=dtype, device=device, max_rows=max_rows, max_length=max_length, exact=exact)
+    return load_target(
+        target,
+        dtype=dtype,
+        device=device,
+        max_rows=max_rows,
+        max_length=max_length,
+        exact=exact,
+        quantize=quantize,
+    )

@@ -42,7 +42,8 @@ class Subject:
         info, rule = self.engine.target.info, self.engine.rule
         return {
             "target": info.name,
-            "dtype": str(info.dtype).removeprefix("torch."),
+            "dtype": str(info.dtype).removeprefix("torch.")
+            + (f" with {info.quantize} weights" if info.quantize else ""),
             "exact": info.exact,
             "exact_reason": info.exact_reason,
             "drafter": self.drafter,

@@ -13,7 +13,7 @@ from outrider.certify.records import Certificate, JobResult
 from outrider.certify.report import show
 from outrider.certify.runner import certify as run
 from outrider.certify.store import restore, save
-from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET
+from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET, Quantize
 from outrider.cli.quiet import quiet_loading
 from outrider.errors import OptionError
 from outrider.prompts import OWN, load_prompts
@@ -30,6 +30,7 @@ Seeds = Annotated[int, typer.Option(help="How many seeds per prompt where temper
 Rule = Annotated[str, typer.Option(help="The acceptance rule.")]
 MaxNewTokens = Annotated[int, typer.Option(help="Tokens to write per run.")]
 Dtype = Annotated[str | None, typer.Option(help="Of the weights; default the checkpoint's.")]
+QuantizeTo = Annotated[Quantize | None, typer.Option("--quantize", help="Of the target: `int8`; default as it is.")]
 Device = Annotated[str, typer.Option(help="Where the target runs.")]
 Depth = Annotated[str, typer.Option(help="Depths to compare with plain decoding, with commas between them.")]
 Batch = Annotated[int, typer.Option(help="Requests that share a pass.")]
@@ -55,6 +56,7 @@ def certify(
     rule: Rule = "identical",
     max_new_tokens: MaxNewTokens = 64,
     dtype: Dtype = None,
+    quantize: QuantizeTo = None,
     device: Device = "cpu",
     depth: Depth = "4",
     batch: Batch = 4,
@@ -74,7 +76,9 @@ def certify(
     earlier = restore(json_file) if resume and json_file else None
     options = {**({"logprobs": 1} if logprobs else {}), **dict(setting(text) for text in set_ or ())}
     with quiet_loading():
-        engine = load(target, drafter, rule=rule, dtype=dtype, device=device, max_rows=batch, policy="fixed")
+        engine = load(
+            target, drafter, rule=rule, dtype=dtype, device=device, quantize=quantize, max_rows=batch, policy="fixed"
+        )
     console = Console(stderr=True)
     with console.status("comparing plain with speculative runs") as status:
 

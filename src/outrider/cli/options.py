@@ -29,6 +29,7 @@ _LIST_METAVARS: dict[Any, str] = {
     Sequence[LogitsProcessor]: "MODULE:FUNCTION",
 }
 
+Quantize = typing.Literal["int8"]
 PolicyName = typing.Literal["auto", "fixed"]
 
 DEFAULT_TARGET = "smollm2-135m"
@@ -43,6 +44,7 @@ _ENGINE: dict[str, tuple[Any, str]] = {
         "`auto` drafts as deep as it pays, `fixed` always. [default: auto, if it cannot change the text]",
     ),
     "dtype": (str | None, "Of the weights, such as bfloat16 or float32. [default: the checkpoint's]"),
+    "quantize": (Quantize | None, "`int8` halves the weights' bytes on a CPU. [default: the weights as they are]"),
     "device": (str, "Where the target runs, such as cpu or cuda."),
     "max_length": (int | None, "Most tokens of prompt and output together. [default: the model's limit, at most 4096]"),
     "exact": (Exactness | None, "`bitwise` insists on bit-identical passes. [default: what a test at load confirms]"),

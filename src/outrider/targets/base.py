@@ -22,7 +22,7 @@ class TargetInfo:
     vocab_size: ids 0 .. vocab_size-1 are real tokens; logits have exactly that many columns (padding rows are cut off).
     max_length: most tokens (prompt and output) a row can hold. exact: "bitwise" if a row's result provably does not
     depend on its neighbours in the pass (tested at load), else "near-tie", with the reason in exact_reason.
-    generation_defaults: what the model's generation_config sets, under SamplingParams names.
+    quantize: "int8" if the weights are not the checkpoint's own. generation_defaults: what the model's generation_config sets, under SamplingParams names.
     """
 
     name: str
@@ -34,6 +34,7 @@ class TargetInfo:
     dtype: torch.dtype = torch.float32
     exact: Exactness = "bitwise"
     exact_reason: str = ""
+    quantize: str | None = None
     generation_defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 

@@ -1,6 +1,8 @@
 """From a name to a target: demo model, folder, .gguf file or hub id. Misfits are refused before weights are read."""
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from outrider.targets.base import Exactness
 from outrider.targets.hf.facts import choose_max_length, refuse_unsupported
 from outrider.targets.hf.generation import generation_defaults
 from outrider.targets.hf.gguf import demo_folder, gguf_config, read_gguf, tie_again
+from outrider.targets.hf.int8 import int8_folder, quantize_model, read_int8, write_int8
 from outrider.targets.hf.target import HFTarget, check_options
 
 WAYS = "give a model's folder, a .gguf file, a hub id or a demo model"
@@ -37,13 +40,15 @@ def load_target(
     max_rows: int = 8,
     max_length: int | None = None,
     exact: Exactness | None = None,
+    quantize: str | None = None,
     ignore_generation_config: bool = False,
 ) -> HFTarget:
     """The model `name` (demo model, folder, .gguf file or hub id), ready to score.
 
     dtype: default the checkpoint's (.gguf: bfloat16). max_length: default the model's limit, at most 4,096.
     exact: None: "bitwise" where the test at load confirms it, else "near-tie"; "bitwise": insist, ModelError otherwise;
-    "near-tie": do without, which leaves torch's own linear layers in place. Settings of the model's
+    "near-tie": do without, which leaves torch's own linear layers in place. quantize: "int8" halves the bytes of the
+    linear layers (another model, strictly speaking: docs/quantization.md); made once, then kept on disk. Settings of the model's
     generation_config.json become defaults of every request; one that would change the text and is not supported raises
     UnsupportedError, unless ignore_generation_config leaves out all of them (end tokens stay).
     Raises ModelError, UnsupportedError, OptionError.
@@ -51,7 +56,11 @@ def load_target(
     chosen = _dtype(dtype)
     check_options(max_rows, exact)
     place = _device(device)
-    model, tokenizer = _read(name, chosen, max_length)
+    if quantize is None:
+        model, tokenizer = _read(name, chosen, max_length)
+    else:
+        _check_quantize(quantize, place, chosen)
+        model, tokenizer = _read_int8(name, max_length)
     settings = getattr(model, "generation_config", None)
     defaults = {} if ignore_generation_config or settings is None else generation_defaults(_explicit(settings))
     return HFTarget(
@@ -61,25 +70,55 @@ def load_target(
         max_rows=max_rows,
         max_length=max_length,
         exact=exact,
+        quantize=quantize,
         generation_defaults=defaults,
     )
+
+
+def _check_quantize(quantize: str, place: torch.device, dtype: torch.dtype | None) -> None:
+    if quantize != "int8":
+        raise OptionError(f"quantize is {quantize!r}; it must be 'int8' or None")
+    if place.type != "cpu":
+        raise OptionError(f"quantize='int8' is for the CPU, not for {place.type}; leave it out")
+    if dtype is not None:
+        raise OptionError(f"quantize='int8' and dtype={str(dtype).removeprefix('torch.')!r} exclude each other")
+
+
+def _read_int8(name: str, max_length: int | None) -> tuple[Any, Any]:
+    """The int8 form of a model: as kept on disk, else made now and kept."""
+    source = _source(name)
+    with _told_as_model_error(name):
+        folder = int8_folder(source if source.exists() else name)
+        if found := read_int8(folder):
+            choose_max_length(found[0].config, max_length)
+            return found
+    model, tokenizer = _read(name, None, max_length)
+    quantize_model(model)
+    write_int8(folder, model, tokenizer)
+    return model, tokenizer
+
+
+@contextmanager
+def _told_as_model_error(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError, struct.error) as error:
+        if isinstance(error, (OptionError, NotImplementedError)):
+            raise
+        raise ModelError(f"cannot load the model {name!r}: {_first_line(error)}") from error
 
 
 def _read(name: str, dtype: torch.dtype | None, max_length: int | None) -> tuple[Any, Any]:
     """Model and tokenizer; the configuration is checked before the weights are read."""
     transformers_logging.disable_progress_bar()
     source = _source(name)
-    try:
+    with _told_as_model_error(name):
         config = gguf_config(source) if source.suffix == ".gguf" else AutoConfig.from_pretrained(_place(source, name))
         refuse_unsupported(config, _model_class(config))
         choose_max_length(config, max_length)
         if source.suffix == ".gguf":
             return read_gguf(source, dtype)
         return _read_checkpoint(_place(source, name), dtype)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError, struct.error) as error:
-        if isinstance(error, (OptionError, NotImplementedError)):
-            raise
-        raise ModelError(f"cannot load the model {name!r}: {_first_line(error)}") from error
 
 
 def _read_checkpoint(place: str, dtype: torch.dtype | None) -> tuple[Any, Any]:

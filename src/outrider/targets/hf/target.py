@@ -29,6 +29,7 @@ class HFTarget:
 
     model: any transformers model with plain causal attention, in memory; it stays as it is, for we work on a copy of
     its modules that shares its weights. tokenizer: a transformers tokenizer or None. exact: see `loader.load_target`.
+    quantize: what has been done to the model's weights (int8.py), for `info`.
     Raises UnsupportedError, OptionError, ModelError.
     """
 
@@ -41,6 +42,7 @@ class HFTarget:
         max_rows: int = 8,
         max_length: int | None = None,
         exact: Exactness | None = None,
+        quantize: str | None = None,
         generation_defaults: Mapping[str, Any] | None = None,
     ) -> None:
         config = model.config
@@ -56,6 +58,7 @@ class HFTarget:
             eos_token_ids=end_token_ids(getattr(model, "generation_config", None), config, tokenizer),
             device=model.device,
             dtype=model.dtype,
+            quantize=quantize,
             generation_defaults=dict(generation_defaults or {}),
         )
         self._model = _own_copy(model)
