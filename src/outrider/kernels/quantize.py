@@ -1,10 +1,10 @@
 """int8 weights with one scale per output, and the whole numbers that activations become when they meet such weights.
 
 Symmetric, rounded to nearest, ties to even: weight[n, k] is about int8[n, k] * scale[n], with an error of at most
-scale[n] / 2. An activation row becomes int16 numbers times one scale of its own, with as many levels as a 32-bit sum of
-products can hold: 32,767 for up to 133 inputs, 11,008 for 1,536, 1,887 for 8,960. Sums of products are whole numbers and
-exact, so they are the same in every order, and a row's result depends on no other row. Source of the scheme: LLM.int8()
-(Dettmers et al. 2022), section 2.1, row-wise and column-wise scales ("vector-wise quantization"), with finer activations.
+scale[n] / 2. An activation row becomes int16 numbers times one scale of its own, with as many levels as a 32-bit sum
+of products can hold: 32,767 for up to 133 inputs, 11,008 for 1,536, 1,887 for 8,960. Sums of products are whole numbers
+and exact, so they are the same in every order, and a row's result depends on no other row. Source of the scheme:
+LLM.int8() (Dettmers et al. 2022), section 2.1, vector-wise quantization, here with finer activations.
 """
 
 import torch

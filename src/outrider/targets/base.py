@@ -22,7 +22,8 @@ class TargetInfo:
     vocab_size: ids 0 .. vocab_size-1 are real tokens; logits have exactly that many columns (padding rows are cut off).
     max_length: most tokens (prompt and output) a row can hold. exact: "bitwise" if a row's result provably does not
     depend on its neighbours in the pass (tested at load), else "near-tie", with the reason in exact_reason.
-    quantize: "int8" if the weights are not the checkpoint's own. generation_defaults: what the model's generation_config sets, under SamplingParams names.
+    quantize: "int8" if the weights are not the checkpoint's own. generation_defaults: what the model's
+    generation_config sets, under SamplingParams names.
     """
 
     name: str

@@ -11,13 +11,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.initialization import no_init_weights
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from outrider.errors import UnsupportedError
 from outrider.kernels import NativeLinear, available, native_linear, quantize_rows
@@ -38,7 +37,7 @@ def quantize_model(model: Any) -> None:
 
 
 def int8_folder(place: Path | str) -> Path:
-    """Where the int8 form of the checkpoint (folder, .gguf file, or hub id) is kept; another checkpoint, another place."""
+    """Where the int8 form of this very checkpoint (folder, .gguf file, or hub id) is kept."""
     digest = hashlib.sha256(LAYOUT.encode())
     for path in _checkpoint_files(place):
         facts = path.stat()

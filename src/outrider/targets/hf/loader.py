@@ -1,7 +1,7 @@
 """From a name to a target: demo model, folder, .gguf file or hub id. Misfits are refused before weights are read."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,9 @@ def load_target(
     dtype: default the checkpoint's (.gguf: bfloat16). max_length: default the model's limit, at most 4,096.
     exact: None: "bitwise" where the test at load confirms it, else "near-tie"; "bitwise": insist, ModelError otherwise;
     "near-tie": do without, which leaves torch's own linear layers in place. quantize: "int8" halves the bytes of the
-    linear layers (another model, strictly speaking: docs/quantization.md); made once, then kept on disk. Settings of the model's
-    generation_config.json become defaults of every request; one that would change the text and is not supported raises
-    UnsupportedError, unless ignore_generation_config leaves out all of them (end tokens stay).
+    linear layers (another model, strictly speaking: docs/quantization.md); made once, then kept on disk. Settings of
+    the model's generation_config.json become defaults of every request; one that would change the text and is not
+    supported raises UnsupportedError, unless ignore_generation_config leaves out all of them (end tokens stay).
     Raises ModelError, UnsupportedError, OptionError.
     """
     chosen = _dtype(dtype)
@@ -99,7 +99,7 @@ def _read_int8(name: str, max_length: int | None) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _told_as_model_error(name: str) -> Iterator[None]:
+def _told_as_model_error(name: str) -> Generator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError, struct.error) as error:
