@@ -9,6 +9,7 @@ from torch import Tensor
 
 from helpers_hf import tiny
 from outrider import Engine
+from outrider.bench.quality import compare, read_texts
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.recycle import RecycleDrafter
 from outrider.errors import OptionError, UnsupportedError
@@ -138,3 +139,18 @@ def test_without_kernels_the_reason_is_told(folder: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(library, "_load", lambda: (None, "no C compiler on PATH"))
     with pytest.raises(UnsupportedError, match=r"needs the native kernels.*no C compiler"):
         load_target(folder, quantize="int8")
+
+
+@needs_kernels
+def test_quality_compares_readings_of_the_same_texts(folder: str) -> None:
+    texts = [list(range(1, 40)) * 4, [7, 7, 8]]
+    stock, small = (read_texts(load_target(folder, quantize=how), texts) for how in (None, "int8"))
+    same, other = compare(stock, stock), compare(stock, small)
+    assert (same.num_tokens, same.agreement, same.mean_change) == (157, 1.0, 0.0)
+    assert same.perplexity_before == same.perplexity_after > 1
+    assert 0 < other.mean_change < 0.5
+    assert 0.8 < other.agreement <= 1
+    whole = load_target(folder)
+    whole.prefill([0], [texts[1][:1]])
+    last = whole.score(pack([DraftTree.chain(7, [])], [0], [1], torch.device("cpu"))).logits[0].double()
+    assert torch.equal(stock[1].logprobs[1], last.log_softmax(-1)[8])
