@@ -1,0 +1,116 @@
+"""`outrider sweep`: every drafter under every rule and temperature, as a table for docs. Exit code 1 if a text differs."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+
+from outrider.api import resolve_drafter
+from outrider.bench.sweep import Entry, Sweep
+from outrider.bench.sweep_table import lines, markdown
+from outrider.certify.environment import environment
+from outrider.cli.certify import numbers
+from outrider.cli.options import DEFAULT_TARGET, PolicyName, Quantize
+from outrider.cli.quiet import quiet_loading
+from outrider.drafters.base import Drafter
+from outrider.errors import OptionError
+from outrider.prompts import OWN, load_prompts
+
+FAILED, INTERRUPTED = 1, 130
+
+Target = Annotated[str, typer.Option(help="The model whose words are wanted.")]
+Drafters = Annotated[list[str], typer.Option("--drafter", help="A drafter's name or spec, or a model. Repeatable.")]
+Suite = Annotated[str, typer.Option(help=f"Prompts: {OWN!r}, or a .jsonl file.")]
+Kinds = Annotated[str | None, typer.Option(help="Only prompts of these kinds, with commas between them.")]
+Limit = Annotated[int | None, typer.Option("--num-prompts", help="At most so many, from all kinds in turn.")]
+Temperatures = Annotated[str, typer.Option("--temperature", help="Temperatures, with commas between them.")]
+Rules = Annotated[str, typer.Option("--rule", help="Acceptance rules, with commas between them.")]
+MaxNewTokens = Annotated[int, typer.Option(help="Tokens to write per run.")]
+Policy = Annotated[PolicyName, typer.Option(help="How much to speculate.")]
+QuantizeTo = Annotated[Quantize | None, typer.Option("--quantize", help="Of the target: `int8`; default as it is.")]
+Threads = Annotated[int | None, typer.Option(help="Threads; default torch's.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Every run, written as it ends; --resume goes on from it.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Leave out the runs that the --json file already holds.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(sweep)
+
+
+def sweep(
+    drafter: Drafters,
+    target: Target = DEFAULT_TARGET,
+    suite: Suite = OWN,
+    kinds: Kinds = None,
+    num_prompts: Limit = None,
+    temperature: Temperatures = "0,0.7,1",
+    rule: Rules = "identical,rejection,block",
+    max_new_tokens: MaxNewTokens = 64,
+    policy: Policy = "fixed",
+    quantize: QuantizeTo = None,
+    threads: Threads = None,
+    json_file: JsonFile = None,
+    resume: Resume = False,
+) -> None:
+    """Tokens per round, drafting time and speed of every drafter, rule and temperature, as a Markdown table."""
+    if resume and json_file is None:
+        raise OptionError("--resume needs --json FILE, the file to go on from")
+    temperatures, rules = numbers("temperature", temperature, float), rule.split(",")
+    prompts = load_prompts(suite, kinds.split(",") if kinds else None, num_prompts)
+    drafters = {spec: _drafter(spec) for spec in drafter}
+    if threads is not None:
+        torch.set_num_threads(threads)
+    entries = _earlier(json_file) if resume and json_file else list[Entry]()
+    console = Console(stderr=True)
+    with console.status("loading") as status, quiet_loading():
+        from outrider.targets.hf.loader import load_target  # slow import: transformers
+
+        loaded = load_target(target, quantize=quantize, max_rows=1)
+        runs = Sweep(loaded, drafters, policy, max_new_tokens).run(prompts, temperatures, rules, [*entries])
+        complete = True
+        try:
+            for entry in runs:
+                entries.append(entry)
+                status.update(f"{len(entries)} runs; last: {entry.drafter}, {entry.rule}, {entry.prompt_id}")
+                if json_file:
+                    json_file.write_text(json.dumps([dataclasses.asdict(one) for one in entries]), encoding="utf-8")
+        except KeyboardInterrupt:
+            complete = False
+    found = lines(entries)
+    print(_about(target, quantize, policy, len(prompts), max_new_tokens))
+    print()
+    print(markdown(found))
+    if not complete:
+        print("interrupted: figures are of the runs until then")
+        raise typer.Exit(INTERRUPTED)
+    if any(line.num_equal < line.num_compared for line in found):
+        raise typer.Exit(FAILED)
+
+
+def _drafter(spec: str) -> Drafter:
+    drafter = resolve_drafter(spec)
+    if not isinstance(drafter, Drafter):
+        raise OptionError(f"{spec!r} is no drafter")
+    return drafter
+
+
+def _earlier(path: Path) -> list[Entry]:
+    try:
+        values: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        return [Entry(**value) for value in values]
+    except (OSError, ValueError, TypeError) as error:
+        raise OptionError(f"cannot resume from {path}: {error}; leave out --resume to begin anew") from error
+
+
+def _about(target: str, quantize: str | None, policy: str, num_prompts: int, max_new_tokens: int) -> str:
+    at = environment()
+    return (
+        f"{target}{f' in {quantize}' if quantize else ''}, policy {policy}, {num_prompts} prompts, {max_new_tokens} "
+        f"tokens; {at['processor']}, {at['threads']} threads, torch {at['torch']}, {at['date']}"
+    )

@@ -1,0 +1,55 @@
+"""The sweep of drafters: what its figures are made of, and that a text that differs hides its speed."""
+
+from dataclasses import replace
+
+import pytest
+
+from helpers_drafters import World
+from outrider.bench.sweep import PLAIN, Entry, Sweep
+from outrider.bench.sweep_table import lines, markdown
+from outrider.drafters.lookup import LookupDrafter
+from outrider.drafters.recycle import RecycleDrafter
+from outrider.prompts import TestPrompt
+
+PROMPTS = [TestPrompt("a", "chat", [1, 2, 3, 1, 2]), TestPrompt("b", "code", [4, 4, 4])]
+
+
+def entry(**values: object) -> Entry:
+    base = Entry("a", "chat", 0.0, PLAIN, "identical", 10, 10, 0, 0, 2.0, 0.0, None)
+    return replace(base, **values)  # pyright: ignore
+
+
+def swept(earlier: list[Entry] | None = None) -> list[Entry]:
+    drafters = {"lookup": LookupDrafter(), "recycle": RecycleDrafter()}
+    sweep = Sweep(World(11, seed=5).target(()), drafters, "fixed", 12)
+    return list(sweep.run(PROMPTS, (0.0, 0.7), ("identical", "rejection"), earlier or []))
+
+
+def test_every_combination_is_run_once_and_identical_texts_are_equal() -> None:
+    entries = swept()
+    assert len(entries) == len({one.key for one in entries}) == 2 * (1 + 2) + 2 * (1 + 2 * 2)
+    assert all(one.equal for one in entries if one.drafter != PLAIN and one.rule == "identical")
+    assert all(one.equal is None for one in entries if one.rule == "rejection")
+    assert all(one.num_tokens == 12 and one.rounds <= 12 and one.seconds > 0 for one in entries)
+
+
+def test_a_sweep_goes_on_where_it_stopped() -> None:
+    entries = swept()
+    rest = swept(entries[:7])
+    assert [one.key for one in rest] == [one.key for one in entries[7:]]
+
+
+def test_a_line_is_worked_out_from_its_entries() -> None:
+    drafted = entry(drafter="x", rounds=4, proposed=12, accepted=6, seconds=1.0, draft_seconds=0.2, equal=True)
+    other = [entry(prompt_id="b", kind="code", seconds=1.0), replace(drafted, prompt_id="b", kind="code", seconds=2.0)]
+    line = lines([entry(), drafted, *other])[1]
+    assert (line.tokens_per_round, line.acceptance, line.draft_ms) == (2.5, 0.5, 50.0)
+    assert line.ratios == {"chat": 2.0, "code": 0.5}
+    assert line.ratio == pytest.approx(1.0)
+    assert "| 0 | x | all | 2.50 | 50% | 50.00 | 6.7 | 1.00 | 2.00 | 0.50 | 2/2 |" in markdown([line])
+
+
+def test_no_speed_is_told_of_another_text() -> None:
+    found = lines([entry(), entry(drafter="x", equal=False)])[1]
+    assert found.ratio is None
+    assert "DIFFERS" in markdown([found])
