@@ -106,7 +106,7 @@ def _is_module(value: object) -> bool:
 
 LAYERS = (
     {"errors", "types"},
-    {"sampling", "kernels", "models", "simulate"},
+    {"sampling", "kernels", "models", "simulate", "charts"},
     {"acceptance"},
     {"targets", "text", "prompts"},
     {"drafters", "policy"},

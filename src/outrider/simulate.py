@@ -4,8 +4,9 @@ All costs are in target passes (one pass over one node is 1). Source: Leviathan 
 3.8; the growth of the pass with its width and our own overhead are added.
 """
 
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from outrider.errors import OptionError
@@ -83,6 +84,54 @@ def best_depth(
         for depth in range(1, max_depth + 1)
     ]
     return max([plain, *options], key=lambda option: option.speedup)
+
+
+def growth_curve(points: Sequence[tuple[int, float]]) -> Callable[[int], float]:
+    """v(n) through measured points (width, passes), straight between them and beyond the last two; v(1) is 1.
+
+    Raises OptionError unless there are points of width 2 or more with a cost above 0.
+    """
+    known = dict(sorted({1: 1.0, **dict(points)}.items()))
+    if len(known) < 2 or min(known) < 1 or not all(math.isfinite(cost) and cost > 0 for cost in known.values()):
+        raise OptionError(f"target costs are {list(points)}; give widths from 2 on with costs above 0, such as 8:2.3")
+    widths = list(known)
+
+    def cost(width: int) -> float:
+        above = next((place for place, known_width in enumerate(widths) if known_width >= width), len(widths) - 1)
+        low, high = widths[max(0, above - 1)], widths[max(1, above)]
+        share = (width - low) / (high - low)
+        return known[low] + share * (known[high] - known[low])
+
+    return cost
+
+
+@dataclass(frozen=True)
+class Played:
+    """Rounds played with coins. error: the standard error of tokens. cost: of the mean round, in target passes."""
+
+    rounds: int
+    tokens: float
+    error: float
+    cost: float
+
+    @property
+    def speedup(self) -> float:
+        return self.tokens / self.cost
+
+
+def play(told: Forecast, acceptance: float, rounds: int, seed: int = 0) -> Played:
+    """The forecast's rounds, played: what the formula says, measured without it. Raises OptionError."""
+    if rounds < 1:
+        raise OptionError(f"rounds is {rounds}; it must be at least 1")
+    mean = simulate_tokens(acceptance, told.depth, rounds, seed)
+    return Played(rounds, mean, math.sqrt(_variance(acceptance, told.depth) / rounds), told.cost)
+
+
+def _variance(acceptance: float, depth: int) -> float:
+    """Of the tokens of one round: P(more than j kept) is a^(j+1), so E[kept^2] = sum of (2 j + 1) a^(j+1)."""
+    kept = expected_tokens(acceptance, depth) - 1
+    squares = sum((2 * place + 1) * acceptance ** (place + 1) for place in range(depth))
+    return max(0.0, squares - kept**2)
 
 
 def simulate_tokens(acceptance: float, depth: int, rounds: int, seed: int = 0) -> float:

@@ -1,0 +1,1 @@
+"""Charts without a library: inline SVG for pages, bars of characters for terminals. Knows numbers and labels alone."""
