@@ -9,7 +9,7 @@ ARGS ?=
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 
-.PHONY: help demo test test-slow check faults bench explain tree clean
+.PHONY: help demo test test-slow check faults bench explain llamacpp tree clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ faults: $(VENV)/dev ## break the code on purpose; the suite must notice every ti
 
 bench: $(VENV)/runtime ## speed against plain decoding and transformers, beside the equality check
 	@$(BIN)/outrider bench $(ARGS)
+
+llamacpp: $(VENV)/runtime ## build llama.cpp for GGUF files: optional, some minutes once, then kept in the cache
+	@$(BIN)/python -m outrider.targets.llamacpp.build $(ARGS)
 
 tree: $(VENV)/dev ## write the README's file tree
 	@$(BIN)/python tests/readme_tree.py

@@ -10,6 +10,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["OUTRIDER_BACKEND"] = "torch"  # the suite says by name where it wants llama.cpp, installed or not
 
 from jaxtyping import install_import_hook
 

@@ -368,3 +368,36 @@ def test_bad_command_lines_exit_2(args: list[str], capsys: pytest.CaptureFixture
 
 def test_reports_say_what_is_missing() -> None:
     assert Report({}, {}, {}, [], [], [], [], []).sound
+
+
+def test_a_third_family_is_judged_by_its_own_logits() -> None:
+    """llama.cpp's plain text may differ from ours by as much as its logits lie apart there, and no more."""
+    near = torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0 - 2e-14], dtype=torch.float64)
+    target = FunctionTarget(lambda tokens: near if tokens[-1] == 2 else counting(tokens)[:5], 5)
+    texts = {"outrider plain": ("outrider", (1, 2, 3)), "llama.cpp plain": ("llama.cpp", (1, 2, 4))}
+    systems: list[System] = [Scripted(name, family, "plain", text) for name, (family, text) in texts.items()]
+    runs = list(measure(systems, [(TestPrompt("a", "one", [0]), [0])], 3, 1))
+    padding = torch.tensor([9.0], dtype=torch.float64)  # cut off: the vocabulary ends before it
+    other_way = torch.cat([near[:3], near[[4, 3]], padding])
+    for logits, unexplained in ((torch.cat([near, padding]), 1), (other_way, 0)):
+        arbiter = Arbiter(target, None, {"llama.cpp": lambda *_, found=logits: [found]})
+        assert arbiter.compare(systems[0], systems[1], runs, {"a": [0]}).not_explained == unexplained
+    assert ratio_pairs(systems) == [(systems[0], systems[1])]
+    joined = Equality("outrider plain", "llama.cpp plain", 0, 0, 1, "", True, "llama.cpp")
+    other = Equality("outrider plain", "transformers plain", 1, 0, 0, "", True, "transformers")
+    assert rests_on(systems[0], systems[1], [joined, other]) == [joined]
+
+
+def test_peers_are_named_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["bench", "--against", "lama.cpp"]) == 2
+    assert "did you mean 'llama.cpp'" in capsys.readouterr().err
+
+
+def test_an_absent_peer_is_noted_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    from outrider.bench import setup
+    from outrider.targets.llamacpp import library
+
+    monkeypatch.setattr(library, "missing", lambda: "llama-cpp-python is not installed")
+    peers, notes = setup._llamacpp("smollm2-135m", [])
+    assert peers == []
+    assert notes == ("not compared with llama.cpp: llama-cpp-python is not installed",)

@@ -13,6 +13,7 @@ from outrider.errors import OptionError
 from outrider.models import is_model
 from outrider.policy.base import Policy
 from outrider.targets.base import Exactness, Target
+from outrider.targets.loading import Backend, load_target
 
 
 def load(
@@ -27,6 +28,8 @@ def load(
     exact: Exactness | None = None,
     quantize: str | None = None,
     policy: str | Policy | None = None,
+    backend: Backend = "auto",
+    backend_options: Mapping[str, Any] | str | None = None,
     **drafter_options: Any,
 ) -> Engine:
     """An engine for a model by name, hub id, folder or .gguf file, and a drafter by name, spec or object.
@@ -37,15 +40,26 @@ def load(
     quantize: "int8" for a CPU target of half the bytes, exact in itself, close to the original (docs/quantization.md).
     policy: "auto" speculates as deep as it pays, "fixed" always as deep as the drafter prefers; a request's max_depth
     wins over both. Default: auto, but fixed under rules whose text depends on the depth, so that a seed fixes the text.
+    backend: "torch", "llama.cpp" (GGUF files) or "auto": llama.cpp for a GGUF file if it is installed and no dtype,
+    device or bitwise passes are asked for. backend_options: of llama.cpp, a mapping or `threads=2,cache_type=q8_0`.
     Raises ModelError, PairingError, UnsupportedError, OptionError.
     """
     chosen = resolve_drafter(drafter, **drafter_options)
     keeps = make_rule(rule)
-    loaded = _load_target(
-        target, dtype, device, max_rows, max_length, exact, quantize
-    )  # slow, so names are checked first
+    if isinstance(target, str):  # slow, so names are checked first
+        target = load_target(
+            target,
+            backend=backend,
+            backend_options=backend_options,
+            dtype=dtype,
+            device=device,
+            max_rows=max_rows,
+            max_length=max_length,
+            exact=exact,
+            quantize=quantize,
+        )
     wanted = policy or ("auto" if keeps.shared_noise else "fixed")
-    return Engine(loaded, chosen, rule=keeps, policy=wanted)
+    return Engine(target, chosen, rule=keeps, policy=wanted)
 
 
 def resolve_drafter(
@@ -60,27 +74,3 @@ def resolve_drafter(
     if name not in available_drafters() and is_model(drafter):
         return make_drafter("model", model=drafter, **options)
     return make_drafter(drafter, **options)
-
-
-def _load_target(
-    target: str | Target,
-    dtype: torch.dtype | str | None,
-    device: str,
-    max_rows: int,
-    max_length: int | None,
-    exact: Exactness | None,
-    quantize: str | None,
-) -> Target:
-    if not isinstance(target, str):
-        return target
-    from outrider.targets.hf.loader import load_target  # slow import: transformers
-
-    return load_target(
-        target,
-        dtype=dtype,
-        device=device,
-        max_rows=max_rows,
-        max_length=max_length,
-        exact=exact,
-        quantize=quantize,
-    )

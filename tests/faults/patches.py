@@ -242,6 +242,22 @@ FAULTS = (
         "or (parent, token) in seen:", "or False:",
         f"{TREES} repeats_are_dropped",
     ),
+    # ---- llama.cpp's cache
+    fault(
+        "llamacpp-keeps-the-first-branch", "targets/llamacpp/sequences.py",
+        "self._copy(sequence, row, before, length)", "self._copy(row, row, before, length)",
+        "llamacpp/test_llamacpp_sequences.py every_path",
+    ),
+    fault(
+        "llamacpp-inner-nodes-of-one-branch", "targets/llamacpp/layout.py",
+        "members[local[node - 1]] += members[node]", "members[local[node - 1]] += members[node][:1]",
+        "llamacpp/test_llamacpp_sequences.py every_path",
+    ),
+    fault(
+        "llamacpp-window-not-looked-at", "targets/llamacpp/sequences.py",
+        "needed = max(0, length - self._window + 1) if self._window else 0", "needed = length",
+        "llamacpp/test_llamacpp_sequences.py window_that_has_left",
+    ),
 )  # fmt: skip
 
 QUICK = ("bonus-counted-as-accepted", "budget-off-by-one", "penalties-count-the-prompt")

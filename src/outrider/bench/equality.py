@@ -5,7 +5,7 @@ the yardstick is how far their logits lie apart at that very place (ours; transf
 it decodes), which must itself be no more than rounding can do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,10 +19,12 @@ from outrider.certify.records import Verdict
 from outrider.sampling.params import SamplingParams
 from outrider.targets.base import Target
 
+TheirLogits = Callable[[Sequence[int], int], list[Tensor]]
+
 
 @dataclass(frozen=True)
 class Equality:
-    """How the texts of two systems compare over all prompts. joins_families: ours against transformers'."""
+    """How the texts of two systems compare over all prompts. joins_families: ours against those of reference_family."""
 
     system: str
     reference: str
@@ -31,6 +33,7 @@ class Equality:
     not_explained: int
     worst: str = ""
     joins_families: bool = False
+    reference_family: str = "transformers"
 
     @property
     def sound(self) -> bool:
@@ -39,18 +42,22 @@ class Equality:
 
 
 class Arbiter:
-    """Compares texts. model: transformers' module on the same weights, or None if only ours are compared."""
+    """Compares texts. model: transformers' module on the same weights, or None if it is not compared.
 
-    def __init__(self, target: Target, model: Any = None) -> None:
+    peers: of other families, what gives their logits (columns) after a text and the number of its prompt's tokens.
+    """
+
+    def __init__(self, target: Target, model: Any = None, peers: Mapping[str, TheirLogits] | None = None) -> None:
         self._target = target
         self._probe = Probe(target)
         self._model = model
+        self._peers = dict(peers or {})
 
     def compare(
         self, system: System, reference: System, runs: Sequence[Run], prompts: Mapping[str, Sequence[int]]
     ) -> Equality:
         """prompts: token ids by id. Every repeat counts: a text must not change either."""
-        across = "transformers" in (system.family, reference.family)
+        across = next((one.family for one in (system, reference) if one.family != "outrider"), None)
         own, others = _texts(runs, system.name), _texts(runs, reference.name)
         judged = {name: self._judge(own[name], others[name], tokens, across) for name, tokens in prompts.items()}
         verdicts = [verdict for verdict, _ in judged.values()]
@@ -65,10 +72,11 @@ class Arbiter:
             not_explained=verdicts.count("NOT EXPLAINED"),
             worst=details[0] if details else "",
             joins_families=system.family != reference.family,
+            reference_family=reference.family,
         )
 
     def _judge(
-        self, own: set[tuple[int, ...]], other: set[tuple[int, ...]], prompt: Sequence[int], across: bool
+        self, own: set[tuple[int, ...]], other: set[tuple[int, ...]], prompt: Sequence[int], across: str | None
     ) -> tuple[Verdict, str]:
         worst: tuple[Verdict, str] = ("equal", "")
         for one in own:
@@ -79,7 +87,7 @@ class Arbiter:
         return worst
 
     def _explain(
-        self, one: tuple[int, ...], two: tuple[int, ...], prompt: Sequence[int], across: bool
+        self, one: tuple[int, ...], two: tuple[int, ...], prompt: Sequence[int], across: str | None
     ) -> tuple[Verdict, str]:
         place, first, second = first_difference(one, two)
         if first is None or second is None:
@@ -91,28 +99,33 @@ class Arbiter:
         detail = f"token {place}, gap {between:.3g}, noise {measured.noise:.3g}, tolerance {measured.tolerance:.3g}"
         return ("near tie" if between <= measured.tolerance else "NOT EXPLAINED"), detail
 
-    def _measure(self, tokens: list[int], num_prompt: int, candidates: tuple[int, int], across: bool) -> Measured:
+    def _measure(self, tokens: list[int], num_prompt: int, candidates: tuple[int, int], across: str | None) -> Measured:
         greedy = SamplingParams(temperature=0.0).resolve({}, (), self._target.info.vocab_size)
         measured = self._probe.measure(tokens, num_prompt, greedy, candidates)
-        if not across:
+        if across is None:
             return measured
-        rows = [measured.scores.cpu(), *self._their_logits(tokens, num_prompt)]
+        rows = [measured.scores.cpu(), *self._their_logits(tokens, num_prompt, across)]
         watched = torch.tensor([*candidates, *(int(row.argmax()) for row in rows)])
         seen = torch.stack([row[watched] for row in rows])
         apart = float((seen.amax(0) - seen.amin(0)).max())
         return replace(measured, scores=rows[0], noise=max(measured.noise, apart))
 
+    def _their_logits(self, tokens: Sequence[int], num_prompt: int, family: str = "transformers") -> list[Tensor]:
+        """A family's logits (V,) after the text, from passes of different widths."""
+        find = self._peers.get(family, self._transformers_logits)
+        return [row[: self._target.info.vocab_size].double().cpu() for row in find(tokens, num_prompt)]
+
     @torch.no_grad()
-    def _their_logits(self, tokens: list[int], num_prompt: int) -> list[Tensor]:
-        """transformers' logits (V,) after the text: in one pass, and one token a pass behind the prompt."""
-        device, size = self._model.device, self._target.info.vocab_size
-        whole = self._model(torch.tensor([tokens], device=device), logits_to_keep=1).logits[0, -1]
+    def _transformers_logits(self, tokens: Sequence[int], num_prompt: int) -> list[Tensor]:
+        """transformers' own: in one pass, and one token a pass behind the prompt."""
+        device = self._model.device
+        whole = self._model(torch.tensor([list(tokens)], device=device), logits_to_keep=1).logits[0, -1]
         out, cache = None, None
-        for piece in (tokens[:num_prompt], *([token] for token in tokens[num_prompt:])):
+        for piece in (list(tokens[:num_prompt]), *([token] for token in tokens[num_prompt:])):
             out = self._model(torch.tensor([piece], device=device), cache=cache, use_cache=True)
             cache = out.cache
         assert out is not None
-        return [logits[:size].double().cpu() for logits in (whole, out.logits[0, -1])]
+        return [whole, out.logits[0, -1]]
 
 
 _WORST_FIRST: tuple[Verdict, ...] = ("NOT EXPLAINED", "near tie")

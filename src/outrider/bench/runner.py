@@ -65,7 +65,7 @@ def _report(
 ) -> Report:
     if not runs:
         return Report(settings, environment(), growth, [], [], [], [], [], complete)
-    arbiter = Arbiter(bench.target, bench.model)
+    arbiter = Arbiter(bench.target, bench.model, bench.peers)
     seen = {run.prompt_id for run in runs}
     tokens = {prompt.id: ids for prompt, ids in prompts if prompt.id in seen}
     equalities = [arbiter.compare(one, other, runs, tokens) for one, other in text_pairs(bench.systems)]

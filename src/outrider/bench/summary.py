@@ -101,24 +101,25 @@ def text_pairs(systems: Sequence[System]) -> list[tuple[System, System]]:
     """Pairs whose texts are compared: each system with its family's plain, and the plain ones with each other."""
     plain = {system.family: system for system in systems if system.method == "plain"}
     pairs = [(system, plain[system.family]) for system in systems if system is not plain[system.family]]
-    if {"outrider", "transformers"} <= plain.keys():
-        pairs.append((plain["outrider"], plain["transformers"]))
+    if "outrider" in plain:
+        pairs += [(plain["outrider"], other) for family, other in plain.items() if family != "outrider"]
     return pairs
 
 
 def ratio_pairs(systems: Sequence[System]) -> list[tuple[System, System]]:
-    """Each system against its family's plain; ours against transformers' plain, and against the same method there."""
+    """Each system against its family's plain; ours against every other family's plain, and the same method there."""
     plain = {system.family: system for system in systems if system.method == "plain"}
     pairs = [(system, plain[system.family]) for system in systems if system is not plain[system.family]]
-    theirs = [system for system in systems if system.family == "transformers"]
+    theirs = [system for system in systems if system.family != "outrider"]
     ours = [system for system in systems if system.family == "outrider"]
     return pairs + [(one, two) for one in ours for two in theirs if two.method in ("plain", one.method)]
 
 
 def rests_on(system: System, reference: System, equalities: Sequence[Equality]) -> list[Equality]:
     """The comparisons that tie the two texts together, by way of the plain systems."""
-    names, across = {system.name, reference.name}, system.family != reference.family
-    return [e for e in equalities if (across if e.joins_families else e.system in names)]
+    names, across = {system.name, reference.name}, {system.family, reference.family} - {"outrider"}
+    joined = across if system.family != reference.family else set[str]()
+    return [e for e in equalities if (e.reference_family in joined if e.joins_families else e.system in names)]
 
 
 def _phases(runs: Sequence[Run]) -> dict[str, float] | None:

@@ -1,8 +1,8 @@
 """Measures, on the target itself, how much a score moves with the shape of the pass it was computed in.
 
-The same place of the same text is scored alone, with drafted tokens behind it, and as the last of a chain; whatever
-changes is rounding, and its size is the yardstick for differences between runs. A target whose passes are bitwise
-must not move at all.
+The same place of the same text is scored alone, with drafted tokens behind it, as the last of a chain, and, where
+passes are not bitwise, with its text elsewhere in the cache; whatever changes is rounding, and its size is the
+yardstick for differences between runs. A target whose passes are bitwise must not move at all.
 """
 
 import math
@@ -16,7 +16,7 @@ from outrider.sampling.laws import Laws
 from outrider.sampling.noise import Noise
 from outrider.sampling.params import SamplingParams
 from outrider.targets.base import Target
-from outrider.types import DraftTree, pack
+from outrider.types import DraftTree, Outcome, pack
 
 BEHIND = (1, 3, 7, 15)  # drafted tokens behind the place
 BEFORE = (1, 3, 7)  # committed tokens scored in the same pass before it
@@ -28,6 +28,7 @@ ROW = 0  # any row will do: nothing runs while a probe does
 # float64 the order of long sums decides.
 CEILING = {torch.bfloat16: 4.0, torch.float16: 8.0}
 CEILING_ELSE = 256.0
+CEILING_COARSE = 4.0  # where the target itself says how coarsely it rounds
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,29 @@ class Probe:
                 if extra < len(tokens):
                     self.target.truncate(ROW, length - extra)
                     rows.append(self._pass(tokens[length - extra :], length - extra, extra))
-            return rows
+            return rows + (self._elsewhere(tokens) if self.target.info.exact != "bitwise" else [])
         finally:
             self.target.free([ROW])
+
+    def _elsewhere(self, tokens: list[int]) -> list[Tensor]:
+        """The same place where the text lies otherwise in the cache: among dropped branches, and behind another row."""
+        found, length = list[Tensor](), len(tokens) - 1
+        middle = length // 2
+        if 1 <= middle < length - 1:
+            self._fill(tokens[:middle])
+            branches = DraftTree((tokens[middle], *tokens[:2], tokens[middle + 1]), (-1, 0, 0, 0))
+            self.target.score(pack([branches], [ROW], [middle], self.target.info.device))
+            self.target.commit({ROW: Outcome((0, 3), tokens[middle + 1])})
+            self.target.prefill([ROW], [tokens[middle + 2 : -1]])
+            found.append(self._pass(tokens[-1:], length, 0))
+        if self.target.info.max_rows > 1:
+            try:
+                self.target.prefill([ROW + 1], [tokens[: max(1, middle)]])
+                self._fill(tokens[:-1])
+                found.append(self._pass(tokens[-1:], length, 0))
+            finally:
+                self.target.free([ROW + 1])
+        return found
 
     def _fill(self, tokens: list[int]) -> None:
         self.target.free([ROW])
@@ -122,9 +143,10 @@ class Probe:
         return torch.cat([best, torch.tensor(list(candidates), dtype=torch.long, device=best.device)])
 
     def _ceiling(self, logits: Tensor, temperature: float) -> float:
-        dtype = self.target.info.dtype
-        unit = torch.finfo(dtype).eps * float(logits[logits.isfinite()].abs().max())
-        return CEILING.get(dtype, CEILING_ELSE) * unit / temperature
+        info, largest = self.target.info, float(logits[logits.isfinite()].abs().max())
+        if info.rounding_unit is not None:
+            return CEILING_COARSE * info.rounding_unit * largest / temperature
+        return CEILING.get(info.dtype, CEILING_ELSE) * torch.finfo(info.dtype).eps * largest / temperature
 
 
 def gap(scores: Tensor, first: int | None = None, second: int | None = None) -> float:

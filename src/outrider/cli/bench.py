@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 import typer
@@ -15,8 +15,10 @@ from outrider.bench.runs import Run
 from outrider.bench.setup import set_up
 from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET
 from outrider.cli.quiet import quiet_loading
-from outrider.errors import OptionError
+from outrider.errors import OptionError, did_you_mean
 from outrider.prompts import OWN, load_prompts
+from outrider.targets.loading import Backend as BackendName
+from outrider.targets.loading import choose_backend
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -32,7 +34,13 @@ Repeats = Annotated[int, typer.Option(help="How often everything is run.")]
 Threads = Annotated[int | None, typer.Option(help="Threads of all systems; default torch's.")]
 Dtype = Annotated[str | None, typer.Option(help="Of all weights; default the checkpoint's.")]
 Device = Annotated[str, typer.Option(help="Where everything runs.")]
-Against = Annotated[Literal["transformers", "none"], typer.Option(help="Whom to compare with beside our own plain.")]
+Against = Annotated[
+    str | None,
+    typer.Option(help="Whom to compare with, with commas: transformers, llama.cpp, none. [default: the backend's own]"),
+]
+Backend = Annotated[BackendName, typer.Option(help="What scores for us: torch, llama.cpp (GGUF files), or auto.")]
+BackendOptions = Annotated[str | None, typer.Option(help="Of llama.cpp, such as threads=2,cache_type=q8_0.")]
+PEERS = {"torch": "transformers", "llama.cpp": "llama.cpp"}
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result with every single run to this file.")]
 
 
@@ -53,13 +61,16 @@ def bench(
     threads: Threads = None,
     dtype: Dtype = None,
     device: Device = "cpu",
-    against: Against = "transformers",
+    backend: Backend = "auto",
+    backend_options: BackendOptions = None,
+    against: Against = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Compare speeds of our modes and of transformers' on the same weights; the last line is one JSON object."""
+    """Compare speeds of our modes and of others' on the same weights; the last line is one JSON object."""
     if max_depth is not None and max_depth < 1:
         raise OptionError(f"max_depth is {max_depth}; it must be at least 1 (plain decoding is measured anyway)")
     _use(threads)
+    peers = _peers(against, choose_backend(target, backend, dtype=dtype, device=device)[0])
     prompts = load_prompts(suite, kinds.split(",") if kinds else None, num_prompts)
     drafters = drafter or [DEFAULT_DRAFTER]
     with quiet_loading():
@@ -70,9 +81,13 @@ def bench(
             device=device,
             max_depth=max_depth,
             policy=policy,
-            against_transformers=against == "transformers",
+            backend=backend,
+            backend_options=backend_options,
+            against=peers,
         )
     console = Console(stderr=True)
+    for note in ready.notes:
+        console.print(note, markup=False)
     total, done = len(ready.systems) * len(prompts) * repeats, list[Run]()
     with console.status("warming up") as status, quiet_loading():
 
@@ -92,7 +107,8 @@ def bench(
                 "drafters": drafters,
                 "max_depth": max_depth,
                 "policy": policy,
-                "against": against,
+                "backend": choose_backend(target, backend, dtype=dtype, device=device)[0],
+                "against": ",".join(peers) or "none",
             },
             on_run=on_run,
         )
@@ -103,6 +119,15 @@ def bench(
         raise typer.Exit(INTERRUPTED)
     if not report.sound:
         raise typer.Exit(FAILED)
+
+
+def _peers(against: str | None, backend: str) -> list[str]:
+    """The families to compare with. Raises OptionError."""
+    names = (against or PEERS[backend]).split(",")
+    for name in names:
+        if name not in (*PEERS.values(), "none"):
+            raise OptionError(f"cannot compare against {name!r}{did_you_mean(name, (*PEERS.values(), 'none'))}")
+    return [name for name in names if name != "none"]
 
 
 def _use(threads: int | None) -> None:

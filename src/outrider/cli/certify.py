@@ -17,6 +17,7 @@ from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET, Quantize
 from outrider.cli.quiet import quiet_loading
 from outrider.errors import OptionError
 from outrider.prompts import OWN, load_prompts
+from outrider.targets.loading import Backend as BackendName
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -32,6 +33,8 @@ MaxNewTokens = Annotated[int, typer.Option(help="Tokens to write per run.")]
 Dtype = Annotated[str | None, typer.Option(help="Of the weights; default the checkpoint's.")]
 QuantizeTo = Annotated[Quantize | None, typer.Option("--quantize", help="Of the target: `int8`; default as it is.")]
 Device = Annotated[str, typer.Option(help="Where the target runs.")]
+Backend = Annotated[BackendName, typer.Option(help="What scores: torch, llama.cpp (GGUF files), or auto.")]
+BackendOptions = Annotated[str | None, typer.Option(help="Of llama.cpp, such as threads=2,cache_type=q8_0.")]
 Depth = Annotated[str, typer.Option(help="Depths to compare with plain decoding, with commas between them.")]
 Batch = Annotated[int, typer.Option(help="Requests that share a pass.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A sampling option for all runs: NAME=JSON. Repeatable.")]
@@ -58,6 +61,8 @@ def certify(
     dtype: Dtype = None,
     quantize: QuantizeTo = None,
     device: Device = "cpu",
+    backend: Backend = "auto",
+    backend_options: BackendOptions = None,
     depth: Depth = "4",
     batch: Batch = 4,
     set_: Set = None,
@@ -77,7 +82,16 @@ def certify(
     options = {**({"logprobs": 1} if logprobs else {}), **dict(setting(text) for text in set_ or ())}
     with quiet_loading():
         engine = load(
-            target, drafter, rule=rule, dtype=dtype, device=device, quantize=quantize, max_rows=batch, policy="fixed"
+            target,
+            drafter,
+            rule=rule,
+            dtype=dtype,
+            device=device,
+            quantize=quantize,
+            max_rows=batch,
+            policy="fixed",
+            backend=backend,
+            backend_options=backend_options,
         )
     console = Console(stderr=True)
     with console.status("comparing plain with speculative runs") as status:

@@ -20,6 +20,7 @@ from outrider.api import load
 from outrider.errors import OptionError
 from outrider.sampling.params import LogitsProcessor, SamplingParams
 from outrider.targets.base import Exactness
+from outrider.targets.loading import Backend
 
 _METAVARS: dict[Any, str] = {int: "INT", float: "NUMBER", str: "TEXT"}
 _LIST_METAVARS: dict[Any, str] = {
@@ -47,6 +48,8 @@ _ENGINE: dict[str, tuple[Any, str]] = {
     "quantize": (Quantize | None, "`int8` halves the weights' bytes on a CPU. [default: the weights as they are]"),
     "device": (str, "Where the target runs, such as cpu or cuda."),
     "max_length": (int | None, "Most tokens of prompt and output together. [default: the model's limit, at most 4096]"),
+    "backend": (Backend, "What scores: torch, llama.cpp (GGUF files), or auto: llama.cpp for these if installed."),
+    "backend_options": (str | None, "Of llama.cpp, such as threads=2,cache_type=q8_0."),
     "exact": (Exactness | None, "`bitwise` insists on bit-identical passes. [default: what a test at load confirms]"),
 }
 _NUMBERS = ("max_length",)

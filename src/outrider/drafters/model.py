@@ -6,7 +6,7 @@ tokens that it lacks (one, or two after a full acceptance). Source: Leviathan et
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from outrider.drafters.pairing import check_same_vocabulary
 from outrider.errors import OptionError
 from outrider.sampling.process import draft_law, draw_without_replacement
 from outrider.targets.base import Target
+from outrider.targets.loading import load_target
 from outrider.types import DraftTree, Outcome, pack
 
 PREFILL_FROM = 17  # more missing tokens than this are prefilled without logits
@@ -27,7 +28,7 @@ class ModelDrafter(Drafter):
     """Drafts with `model`: a name, hub id, folder or .gguf file, or a loaded target.
 
     min_confidence: stop a chain after a token to which the draft model gave less than this. dtype: of its weights,
-    default the checkpoint's. device: default the target's.
+    default the checkpoint's. device: default the target's. backend: of the draft model alone, as in `load`.
     """
 
     name: ClassVar[str] = "model"
@@ -37,6 +38,7 @@ class ModelDrafter(Drafter):
     min_confidence: float = 0.0
     dtype: str | None = None
     device: str | None = None
+    backend: str = "auto"
     _slots: dict[int, int] = field(default_factory=dict[int, int], init=False, repr=False)
     _fed: dict[int, list[int]] = field(default_factory=dict[int, list[int]], init=False, repr=False)
 
@@ -53,10 +55,8 @@ class ModelDrafter(Drafter):
         self._fed.clear()
 
     def _load(self, target: TargetView) -> Target:
-        from outrider.targets.hf.loader import load_target  # slow import: transformers
-
-        device = self.device or str(target.info.device)
-        return load_target(str(self.model), dtype=self.dtype, device=device, max_rows=target.info.max_rows)
+        options: dict[str, Any] = {"dtype": self.dtype, "device": self.device or str(target.info.device)}
+        return load_target(str(self.model), backend=self.backend, max_rows=target.info.max_rows, **options)
 
     def end(self, row: int) -> None:
         self._fed.pop(row, None)

@@ -17,6 +17,7 @@ from outrider.server.feed import RoundFeed
 from outrider.server.metrics import Metrics
 from outrider.server.runner import EngineThread
 from outrider.server.translate import Facts, Translator
+from outrider.targets.loading import load_target
 
 MakeEngine = Callable[[Callable[[RoundTrace], None]], Engine]
 
@@ -65,14 +66,12 @@ def load_parts(
     policy: str | None = None,
     **target_options: Any,
 ) -> Parts:
-    """A server's parts for a model by name. policy and target_options (dtype, device, max_length, exact): as of `load`.
+    """A server's parts for a model by name. policy and target_options (dtype, device, backend, ...): as of `load`.
 
     Raises OptionError, ModelError, PairingError, UnsupportedError.
     """
     drafters = make_drafters(specs)
     file = open_trace(trace)
-    from outrider.targets.hf.loader import load_target  # slow import: transformers
-
     loaded = load_target(target, max_rows=max_rows, **target_options)
 
     def make_engine(on_round: Callable[[RoundTrace], None]) -> Engine:

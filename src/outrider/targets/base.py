@@ -23,7 +23,8 @@ class TargetInfo:
     max_length: most tokens (prompt and output) a row can hold. exact: "bitwise" if a row's result provably does not
     depend on its neighbours in the pass (tested at load), else "near-tie", with the reason in exact_reason.
     quantize: "int8" if the weights are not the checkpoint's own. generation_defaults: what the model's
-    generation_config sets, under SamplingParams names.
+    generation_config sets, under SamplingParams names. rounding_unit: relative size of one rounding step inside a pass,
+    where it is coarser than dtype's (activations of 8 bits, say).
     """
 
     name: str
@@ -37,6 +38,7 @@ class TargetInfo:
     exact_reason: str = ""
     quantize: str | None = None
     generation_defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rounding_unit: float | None = None
 
 
 class Tokenizer(Protocol):

@@ -1,0 +1,1 @@
+"""GGUF models as targets, scored by llama.cpp (optional extra `outrider[llamacpp]`)."""
