@@ -103,6 +103,7 @@ def test_gre_7_the_same_file_as_target_and_draft(llamacpp: Loads) -> None:
     assert spec.stats.accepted == spec.stats.proposed == 3
 
 
+@pytest.mark.slow
 def test_a_gguf_draft_under_a_torch_target_and_the_reverse(llamacpp: Loads) -> None:
     """The same weights by both backends agree on nearly everything, so nearly everything drafted is kept."""
     gguf, torch_target = (
