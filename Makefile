@@ -67,8 +67,9 @@ if [ -z "$(PYTHON)" ]; then echo "Outrider needs Python 3.11 or newer; none was 
 if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); fi; \
 echo "installing the pinned packages of $(1) (the first time takes some minutes)"; \
-$(BIN)/python -m pip install --disable-pip-version-check -r $(1) | \
-	awk '/^Collecting/ { print "  " $$2; fflush() }'; \
+if [ -t 1 ]; then $(BIN)/python -m pip install --disable-pip-version-check -r $(1); else \
+	$(BIN)/python -m pip install --disable-pip-version-check -r $(1) | \
+	awk '/^Collecting|^ *Downloading .*MB|^Installing/ { print "  " substr($$0, 1, 76); fflush() }'; fi; \
 $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .; \
 echo "$$sum" > $(3)
 endef

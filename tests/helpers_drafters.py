@@ -40,6 +40,21 @@ class Oracle(Drafter):
 
 
 @dataclass
+class Reciter(Drafter):
+    """Knows whole texts (prompt and answer) by heart. wrong(d): does it err at depth d, from 1."""
+
+    name: ClassVar[str] = "reciter"
+    texts: Sequence[Sequence[int]]
+    wrong: Callable[[int], bool] = lambda depth: False
+
+    def propose_row(self, context: DraftContext) -> DraftTree:
+        so_far = list(context.tokens)
+        known = next((text for text in self.texts if list(text[: len(so_far)]) == so_far), so_far)
+        rest = known[len(so_far) :][: context.plan.max_depth]
+        return DraftTree.chain(context.root, [token + 1 if self.wrong(d) else token for d, token in enumerate(rest, 1)])
+
+
+@dataclass
 class DrawnTree(Drafter):
     """Draws `width` children without replacement under every node down to `depth`, from the world's draft law.
 

@@ -105,6 +105,9 @@ class TableLaws:
     def choice(self, node: int) -> int:
         return self.noise.decide(self.probs(node).tolist())
 
+    def ends(self, token: int) -> bool:
+        return False
+
     def position(self, node: int) -> int:
         return len(self.history) + self.tree.depths[node]
 

@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from outrider.cli.terminal import MEANINGS, legend, show, styled
+from outrider.cli.terminal import legend, show, styled
 from outrider.engine.completion import TokenEvent
+from outrider.looks import MEANINGS
 
 
 def console(**options) -> Console:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from helpers import World, assert_clean, with_text
+from helpers import World, assert_clean, script, with_text
 from outrider import Completion, Engine
 from outrider.drafters.lookup import LookupDrafter
 from outrider.engine.engine import Handle
 from outrider.errors import DrafterError, ProcessorError, TargetError
-from outrider.testing import FunctionDrafter
+from outrider.testing import FunctionDrafter, FunctionTarget
 
 WORLD = World(seed=4)
 PIECES = [b"a", b"b", b"c", b"d", b"e", b"f", b"\xc3", b"\xa9"]
@@ -41,6 +41,16 @@ def finish(hard: Engine, handles: list[Handle]) -> None:
 
 def step_until_interrupted(hard: Engine, handles: list[Handle], function: str, at: int) -> bool:
     """Steps; KeyboardInterrupt before the at-th line run in functions of that name. False if there are fewer."""
+
+    def steps() -> None:
+        while not all(handle.done for handle in handles):
+            hard.step()
+
+    return interrupted(steps, function, at)
+
+
+def interrupted(action: Callable[[], None], function: str, at: int) -> bool:
+    """Runs the action; KeyboardInterrupt before the at-th line run in functions of that name. False: fewer lines."""
     left = at
 
     def in_function(frame: FrameType, event: str, arg: object) -> Any:
@@ -59,8 +69,7 @@ def step_until_interrupted(hard: Engine, handles: list[Handle], function: str, a
     before = sys.gettrace()
     sys.settrace(on_call)
     try:
-        while not all(handle.done for handle in handles):
-            hard.step()
+        action()
     except KeyboardInterrupt:
         return True
     finally:
@@ -79,10 +88,14 @@ def step_until_interrupted(hard: Engine, handles: list[Handle], function: str, a
         "Schedule._leave",
         "Slots.take",
         "Slots._fresh",
+        "Leases.claim",
+        "Leases.release",
         "Slots.give_back",
         "Rounds._run",
         "Row.apply",
         "Row._apply",
+        "Row.finish",
+        "Row._all_or_nothing",
         "Tally.add",
         "Drafting._ask_together",
         "Drafting.observe",
@@ -110,6 +123,27 @@ def test_an_interrupt_between_any_two_lines_changes_no_text(function: str) -> No
         finish(hard, later)
         assert [result(handle.completion) for handle in later] == EXPECTED[1:], at
         at += 1 if at < 9 else at
+
+
+@pytest.mark.parametrize("function", ["Row.finish", "Row._all_or_nothing", "Engine.cancel"])
+def test_an_interrupted_cancel_loses_no_withheld_text(function: str) -> None:
+    """'ab' may begin the stop string and is withheld; cancelling releases it, also the second time it is tried."""
+    line = {(1,): [2, 2, 0, 1]}
+    at, fired = 1, True
+    while fired:
+        hard = Engine(with_text(FunctionTarget(script(line, 8), 8), PIECES))
+        handle = hard.submit([1], max_new_tokens=9, stop=["abz"])
+        for _ in range(4):
+            hard.step()
+        assert handle.row.text == "cc"
+        fired = interrupted(handle.cancel, function, at)
+        handle.cancel()
+        events = handle.take_events()
+        assert handle.completion.text == "ccab" == "".join(event.text for event in events), at
+        assert [event.finish_reason for event in events][-1] == "cancelled", at
+        assert hard.num_running == 0, at
+        at += 1
+    assert at > 3
 
 
 def always(number: int) -> Callable[[list[int], int], list[int]]:

@@ -263,6 +263,10 @@ def test_the_library_is_cached_and_a_concurrent_build_is_harmless(
     assert sorted(path.name for path in (tmp_path / "outrider" / "kernels").iterdir()) == [Path(paths.pop()).name]
     before = build.build().stat().st_mtime_ns
     assert build.build().stat().st_mtime_ns == before
+    for damage in (b"", build.build().read_bytes()[:-900], b"x" * 5000):  # loading the second could kill the process
+        build.build().write_bytes(damage)
+        assert build.build().stat().st_size > 5000
+        library.Library(str(build.build()))
 
 
 def test_where_there_is_a_compiler_there_are_kernels() -> None:

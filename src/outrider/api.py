@@ -1,5 +1,7 @@
 """`load`: from names to a ready engine."""
 
+import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +11,7 @@ from outrider.acceptance import Rule, make_rule
 from outrider.drafters.base import Drafter
 from outrider.drafters.registry import available_drafters, make_drafter
 from outrider.engine.engine import Engine
-from outrider.errors import OptionError
+from outrider.errors import ModelError, OptionError, OutriderWarning, UnsupportedError
 from outrider.models import is_model
 from outrider.policy.base import Policy
 from outrider.targets.base import Exactness, Target
@@ -30,6 +32,8 @@ def load(
     policy: str | Policy | None = None,
     backend: Backend = "auto",
     backend_options: Mapping[str, Any] | str | None = None,
+    ignore_generation_config: bool = False,
+    allow_plain: bool = False,
     **drafter_options: Any,
 ) -> Engine:
     """An engine for a model by name, hub id, folder or .gguf file, and a drafter by name, spec or object.
@@ -42,24 +46,33 @@ def load(
     wins over both. Default: auto, but fixed under rules whose text depends on the depth, so that a seed fixes the text.
     backend: "torch", "llama.cpp" (GGUF files) or "auto": llama.cpp for a GGUF file if it is installed and no dtype,
     device or bitwise passes are asked for. backend_options: of llama.cpp, a mapping or `threads=2,cache_type=q8_0`.
+    ignore_generation_config: the settings of the model's generation_config.json are no defaults (end tokens stay).
+    allow_plain: a drafter that cannot be loaded or does not fit the target is warned about, and the engine decodes
+    plainly and says why; default: an error.
     Raises ModelError, PairingError, UnsupportedError, OptionError.
     """
     chosen = resolve_drafter(drafter, **drafter_options)
     keeps = make_rule(rule)
-    if isinstance(target, str):  # slow, so names are checked first
-        target = load_target(
-            target,
-            backend=backend,
-            backend_options=backend_options,
-            dtype=dtype,
-            device=device,
-            max_rows=max_rows,
-            max_length=max_length,
-            exact=exact,
-            quantize=quantize,
-        )
+    settings = {
+        "backend": backend,
+        "backend_options": backend_options,
+        "dtype": dtype,
+        "device": device,
+        "max_rows": max_rows,
+        "max_length": max_length,
+        "exact": exact,
+        "quantize": quantize,
+        "ignore_generation_config": ignore_generation_config,
+    }
+    loaded = _load_target(target, settings)  # slow, so names are checked first
     wanted = policy or ("auto" if keeps.shared_noise else "fixed")
-    return Engine(target, chosen, rule=keeps, policy=wanted)
+    try:
+        return Engine(loaded, chosen, rule=keeps, policy=wanted)
+    except (ModelError, UnsupportedError) as error:
+        if not allow_plain:
+            raise
+        warnings.warn(f"decoding without drafts: {error}", OutriderWarning, stacklevel=2)
+        return Engine(loaded, rule=keeps, plain_because=str(error))
 
 
 def resolve_drafter(
@@ -74,3 +87,15 @@ def resolve_drafter(
     if name not in available_drafters() and is_model(drafter):
         return make_drafter("model", model=drafter, **options)
     return make_drafter(drafter, **options)
+
+
+DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(load).parameters.items()}
+
+
+def _load_target(target: str | Target, settings: Mapping[str, Any]) -> Target:
+    if not isinstance(target, str):
+        given = [name for name, value in settings.items() if value != DEFAULTS[name]]
+        if given:
+            raise OptionError(f"{given[0]} cannot be set any more: the target is loaded; give its name instead")
+        return target
+    return load_target(target, **settings)

@@ -12,6 +12,9 @@
     |-- TargetError            a target broke its contract (lengths, shapes, NaN)
     `-- EngineError            the engine cannot go on with a request
 
+OutriderWarning (a RuntimeWarning) tells of what went wrong and changed no text: an observer or a policy that raised,
+or a drafter that is done without because the user allowed it.
+
 Messages name the value, the limit, and the way out.
 """
 
@@ -21,6 +24,10 @@ from difflib import get_close_matches
 
 class OutriderError(Exception):
     """Root of everything that Outrider raises on purpose."""
+
+
+class OutriderWarning(RuntimeWarning):
+    """Something went wrong beside the text, which is as it would have been."""
 
 
 class OptionError(OutriderError, ValueError):

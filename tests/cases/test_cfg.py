@@ -9,7 +9,7 @@ from helpers import World, run
 from helpers_drafters import Oracle
 from outrider import Engine, SamplingParams
 from outrider.drafters.lookup import LookupDrafter
-from outrider.errors import ModelError, OptionError, OutriderError
+from outrider.errors import ModelError, OptionError, OutriderError, OutriderWarning
 from outrider.policy.fixed import FixedPolicy
 
 WORLD = World(seed=161)
@@ -73,9 +73,12 @@ def test_cfg_2_a_misspelt_option_gets_a_hint(call: Any, hint: str) -> None:
         call()
 
 
-@pytest.mark.parametrize("drafter", ["none", "lookup", "suffix", "recycle"])
+@pytest.mark.parametrize("drafter", ["none", "lookup", "suffix", "recycle", "model"])
 def test_cfg_5_the_method_that_was_asked_for_is_the_one_that_ran(drafter: str) -> None:
-    stats = run(outrider.load(WORLD.target(), drafter), [[1, 2, 3, 4] * 5], max_new_tokens=40)[0].stats
+    """In the library; tests/test_cli_generate.py has the same for every method of the command line."""
+    options = {"model": WORLD.draft()} if drafter == "model" else {}
+    engine = outrider.load(WORLD.target(), drafter, **options)
+    stats = run(engine, [[1, 2, 3, 4] * 5], max_new_tokens=40)[0].stats
     assert stats.method == ("plain" if drafter == "none" else drafter)
     assert (stats.proposed > 0) == (drafter != "none")
     assert (stats.off_reason is None) == (drafter != "none")
@@ -89,6 +92,34 @@ def test_cfg_6_a_draft_that_cannot_be_loaded_is_an_error(tmp_path: Any) -> None:
             outrider.load(WORLD.target(), f"model:{path}")
         assert str(tmp_path) in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", ["model:{}/nowhere.gguf", "model:{}"])
+def test_cfg_6_with_plain_allowed_it_is_a_warning_and_the_result_says_why(tmp_path: Any, spec: str) -> None:
+    with pytest.warns(OutriderWarning, match=f"without drafts.*{tmp_path}"):
+        engine = outrider.load(WORLD.target(), spec.format(tmp_path), allow_plain=True)
+    completion = run(engine, [[1, 2, 3, 4]], max_new_tokens=9)[0]
+    assert completion.token_ids == run(Engine(WORLD.target()), [[1, 2, 3, 4]], max_new_tokens=9)[0].token_ids
+    assert completion.stats.method == "plain"
+    assert str(tmp_path) in str(completion.stats.off_reason)
+
+
+def test_cfg_6_a_pair_that_does_not_fit_and_names_that_are_wrong() -> None:
+    other = World(vocab_size=12).target()
+    with pytest.warns(OutriderWarning, match="12 tokens"):
+        engine = outrider.load(WORLD.target(), "model", model=other, allow_plain=True)
+    assert "12 tokens" in str(run(engine, [[1]], max_new_tokens=3)[0].stats.off_reason)
+    for options in ({"drafter": "lokup"}, {"drafter": "lookup", "policy": "bold"}, {"rule": "identcal"}):
+        with pytest.raises(OptionError):  # a slip of the pen is no reason to go on
+            outrider.load(WORLD.target(), allow_plain=True, **options)
+
+
+@pytest.mark.parametrize(
+    "option", [{"dtype": "float32"}, {"max_rows": 2}, {"max_length": 9}, {"exact": "bitwise"}, {"device": "cuda"}]
+)
+def test_cfg_5_options_of_loading_are_refused_where_the_target_is_loaded(option: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(option))} cannot be set any more"):
+        outrider.load(WORLD.target(), "lookup", **option)
 
 
 def test_cfg_5_lookup_is_not_plain() -> None:

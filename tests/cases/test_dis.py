@@ -149,3 +149,4 @@ def test_dis_6_greedy_is_deterministic_and_a_drafted_end_is_only_a_draft() -> No
     for _ in range(20):
         completion = run(Engine(WORLD.target((5,)), ends), [[1]], max_new_tokens=30, banned_token_ids=[5])
         assert tokens_of(completion) == [plain]
+        assert completion[0].stats.proposed > completion[0].stats.accepted == 0

@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from helpers import World, run, script, tokens_of, with_text
 from helpers_drafters import Oracle
 from helpers_reference import decode
 from outrider import Engine
+from outrider.targets.hf.tokenizer import HFTokenizer
 from outrider.testing import FunctionDrafter, FunctionTarget
 
 WORLD = World(vocab_size=40, seed=61, habit=0.5)
@@ -107,6 +110,48 @@ def test_eos_6_the_earliest_of_several_stop_strings_cuts(depth: int) -> None:
     completion = run(engine, [[3]], stop=stops, max_depth=depth, max_new_tokens=7)[0]
     assert completion.text == " one at two three "
     assert completion.stop_match == "ionized"
+
+
+def sentencepiece() -> HFTokenizer:
+    """A SentencePiece-type tokenizer of the real library: '▁' for blanks; a token alone decodes without its own."""
+    inner = Tokenizer(models.Unigram([("<unk>", 0.0), *((piece, -1.0) for piece in SENTENCE)], unk_id=0))
+    inner.pre_tokenizer = pre_tokenizers.Metaspace()
+    inner.decoder = decoders.Metaspace()
+    return HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>"), "sentencepiece")
+
+
+SENTENCE = ["▁Sodium", "▁is", "▁at", "oms", "▁a", "▁large", "▁num", "ber", "▁of", "▁ion", "ized", "▁gas", "▁end"]
+IONIZED = "Sodium is a large number of ionized gas end"
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, 8])
+@pytest.mark.parametrize("stop", ["ionized", " ionized", "of ionized", "d ga"])
+def test_eos_6_stop_strings_are_found_in_the_text_as_it_is_read(depth: int, stop: str) -> None:
+    """Joined token by token, this tokenizer's text has no blanks; the stop is looked for in the text as a whole."""
+    tokenizer = sentencepiece()
+    ids = tokenizer.encode(IONIZED)
+    assert "".join(tokenizer.decode([token]) for token in ids) != IONIZED == tokenizer.decode(ids)
+    target = FunctionTarget(script({(ids[0],): ids[1:]}, len(SENTENCE) + 1), len(SENTENCE) + 1)
+    target.tokenizer = tokenizer  # pyright: ignore[reportAttributeAccessIssue]
+    engine = Engine(target, FunctionDrafter(lambda tokens, depth: ids[len(tokens) :]))
+    stops = ["atoms with a large number of 11 protons", stop, "end"]
+    completion = run(engine, [[ids[0]]], stop=stops, max_depth=depth, max_new_tokens=len(ids) - 1)[0]
+    whole = tokenizer.decode(ids[1:])
+    assert completion.text == whole[: whole.index(stop)]
+    assert (completion.finish_reason, completion.stop_match) == ("stop", stop)
+
+
+@pytest.mark.real
+def test_eos_6_real_model(smollm2: Any) -> None:
+    """Several stops of different length, of which the last one listed comes first."""
+    prompt, options = "The days of the week are Monday, Tuesday, Wednesday,", {"max_new_tokens": 16}
+    whole = run(smollm2(None), [prompt], **options)[0].text or ""
+    stop = whole[len(whole) // 2 :][:5]
+    stops = ["the seventh day of the week, which never comes", stop + "-", stop]
+    plain, spec = (run(smollm2(name), [prompt], stop=stops, **options)[0] for name in (None, "lookup"))
+    assert plain.text == spec.text == whole[: whole.index(stop)]
+    assert plain.stop_match == spec.stop_match == stop
+    assert plain.token_ids == spec.token_ids
 
 
 @pytest.mark.real

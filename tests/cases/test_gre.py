@@ -90,7 +90,7 @@ def test_gre_8_an_oracle_needs_the_fewest_rounds() -> None:
 @pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [2, 4])
-def test_gre_2_real_gemma_past_its_window(depth: int, models: Any) -> None:
+def test_gre_2_kvr_2_real_gemma_past_its_window(depth: int, models: Any) -> None:
     """Gemma-3-270m sees 512 positions in most layers; the run crosses position 512, every draft half wrong."""
     models("gemma3-270m")
     prompt, options = ("The tide came in and the boats went out. " * 50)[:1980], {"max_new_tokens": 48}

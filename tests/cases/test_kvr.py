@@ -86,7 +86,7 @@ def test_kvr_2_windows_in_target_and_draft() -> None:
 
 
 class Sticky(FunctionTarget):
-    """From its 20th pass on, a commit keeps one token too many, or one too few."""
+    """Of the passes from the 20th on, the commit of every seventh keeps one token too many, or one too few."""
 
     extra = 1
 

@@ -113,29 +113,3 @@ def test_opt_1_real_penalties_change_the_text_in_both_modes(smollm2: Any) -> Non
         assert plain.token_ids == spec.token_ids
         texts.append(plain.token_ids)
     assert texts[0] != texts[2]
-
-
-@pytest.mark.real
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"temperature": 0.8},
-        {"temperature": 1.0, "top_k": 5},
-        {"temperature": 1.0, "top_p": 0.5},
-        {"temperature": 1.0, "min_p": 0.3},
-        {"repetition_penalty": 1.3},
-        {"presence_penalty": 1.0},
-        {"frequency_penalty": 1.0},
-        {"logit_bias": {260: 5.0}},
-        {"banned_token_ids": [260, 253, 28]},
-        {"min_new_tokens": 20},
-    ],
-    ids=lambda option: "-".join(option),
-)
-def test_opt_5_real_options_act_in_both_modes(smollm2: Any, option: dict[str, Any]) -> None:
-    prompt = "one two three one two three one two"
-    options = {"max_new_tokens": 24, "seed": 7} | option
-    assert (
-        run(smollm2(None), [prompt], **options)[0].token_ids == run(smollm2("lookup"), [prompt], **options)[0].token_ids
-    )

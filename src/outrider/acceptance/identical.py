@@ -32,6 +32,8 @@ class Identical(Rule):
             if child is None:
                 return outcome(tree, path, choice)
             path.append(child)
+            if laws.ends(choice):
+                return outcome(tree, path, choice)  # for form's sake: what follows an end is never written
 
 
 def _child_with(tree: DraftTree, node: int, token: int) -> int | None:

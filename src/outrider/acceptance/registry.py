@@ -2,7 +2,7 @@
 
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -30,6 +30,12 @@ def make_rule(spec: str | Rule, **options: Any) -> Rule:
     if name not in _classes():
         raise OptionError(f"unknown rule {name!r}{did_you_mean(name, _classes())}")
     return _build(name, {**_parse(name, text), **options})
+
+
+def rule_spec(rule: Rule) -> str:
+    """The rule as `make_rule` reads it: its name, and its options if it has any."""
+    options = [f"{field.name}={getattr(rule, field.name)}" for field in fields(rule)] if is_dataclass(rule) else []
+    return f"{rule.name}:{','.join(options)}" if options else rule.name
 
 
 def _build(name: str, options: Mapping[str, Any]) -> Rule:

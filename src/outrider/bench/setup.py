@@ -136,10 +136,9 @@ def shown(spec: str) -> str:
 
 def read(name: str, dtype: str | None, device: str) -> tuple[Any, Any]:
     """transformers' module and tokenizer."""
-    from outrider.targets.hf import loader
+    from outrider.targets.hf.loader import parse_dtype, read_model  # slow import: transformers
 
-    chosen = loader._dtype(dtype)  # pyright: ignore[reportPrivateUsage]
-    model, tokenizer = loader._read(name, chosen, None)  # pyright: ignore[reportPrivateUsage]
+    model, tokenizer = read_model(name, parse_dtype(dtype))
     return model.to(device).eval(), tokenizer
 
 

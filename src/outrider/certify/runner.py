@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from outrider.acceptance.registry import rule_spec
 from outrider.certify.environment import environment
 from outrider.certify.grid import Grid, Job, comparable
 from outrider.certify.judge import Judge
@@ -47,7 +48,7 @@ class Subject:
             "exact": info.exact,
             "exact_reason": info.exact_reason,
             "drafter": self.drafter,
-            "rule": repr(rule),
+            "rule": rule_spec(rule),
             "lossless": rule.lossless,
             "max_new_tokens": grid.max_new_tokens,
             "options": {name: repr(value) if callable(value) else value for name, value in self.options.items()},

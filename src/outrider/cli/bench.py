@@ -66,7 +66,11 @@ def bench(
     against: Against = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Compare speeds of our modes and of others' on the same weights; the last line is one JSON object."""
+    """Compare speeds with plain decoding and with others' programs.
+
+    All on the same weights and prompts, each speed beside the equality check of the same runs; the last line is one
+    JSON object.
+    """
     if max_depth is not None and max_depth < 1:
         raise OptionError(f"max_depth is {max_depth}; it must be at least 1 (plain decoding is measured anyway)")
     _use(threads)

@@ -71,7 +71,10 @@ def certify(
     json_file: JsonFile = None,
     resume: Resume = False,
 ) -> None:
-    """Compare plain with speculative runs, token for token, and explain every difference or fail."""
+    """Prove that speculative runs write what plain runs write.
+
+    Compares them token for token, and explains every difference or fails.
+    """
     if resume and json_file is None:
         raise OptionError("--resume needs --json FILE, the file to go on from")
     temperatures = tuple(numbers("temperature", temperature, float))

@@ -45,7 +45,10 @@ def demo(
     prompt: Prompt = PROMPT,
     tokens: Tokens = 128,
 ) -> None:
-    """Watch a real model write with speculation, then see the same without it. Exit code 1 if the tokens differ."""
+    """Watch a real model write with speculation, and without.
+
+    Exit code 1 if the tokens differ.
+    """
     console = text_console()
     console.print(
         f"target {target}, drafter {drafter}, policy {policy}, greedy, {tokens} tokens", style="dim", markup=False

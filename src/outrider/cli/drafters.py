@@ -16,11 +16,14 @@ def register(app: typer.Typer) -> None:
 
 
 def drafters() -> None:
-    """List the drafters and their options, as --drafter takes them: NAME or NAME:option=value,option=value."""
+    """List the drafters and their options.
+
+    As --drafter takes them: NAME or NAME:option=value,option=value.
+    """
     for name in available_drafters():
         print(wrapped(f"{name:10}{_about(drafter_class(name))}", indent=10))
         for option, field in options_of(name).items():
-            print(f"{'':10}{option}{_default(field)}")
+            print(wrapped(f"{'':10}{option}{_default(field)}", indent=14))
 
 
 def _about(cls: type[Drafter]) -> str:

@@ -15,7 +15,10 @@ def register(app: typer.Typer) -> None:
 def explain(
     pause: Annotated[bool, typer.Option(help="Wait for Enter after each step (in a terminal).")] = True,
 ) -> None:
-    """Play one round of speculative decoding step by step: nothing to download."""
+    """Play one round of speculative decoding step by step.
+
+    There is nothing to download.
+    """
     from outrider.explain import run_explain
 
     run_explain(text_console(), pause=pause and sys.stdin.isatty() and sys.stdout.isatty())

@@ -4,6 +4,7 @@ Exit codes: 0 done · 1 it could not be done, or what was checked is not so · 2
 that does not exist · 130 interrupted. A traceback means a bug of ours.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ def run(args: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if args is None else args) or ["--help"]
     try:
         result = make_app()(args=words, standalone_mode=False, prog_name="outrider")
+        sys.stdout.flush()  # a pipe that nobody reads any more shows here, not when the interpreter ends
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has seen enough
@@ -52,7 +54,10 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def main() -> NoReturn:
-    """Run the process's command line and exit."""
+    """Run the process's command line and exit. What a terminal's encoding lacks is shown as `?`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     sys.exit(run())
 
 

@@ -51,6 +51,8 @@ _ENGINE: dict[str, tuple[Any, str]] = {
     "backend": (Backend, "What scores: torch, llama.cpp (GGUF files), or auto: llama.cpp for these if installed."),
     "backend_options": (str | None, "Of llama.cpp, such as threads=2,cache_type=q8_0."),
     "exact": (Exactness | None, "`bitwise` insists on bit-identical passes. [default: what a test at load confirms]"),
+    "ignore_generation_config": (bool, "Leave out the settings of the model's generation_config.json."),
+    "allow_plain": (bool, "Decode plainly, with a warning, where the drafter cannot be had or does not fit."),
 }
 _NUMBERS = ("max_length",)
 _ENGINE_DEFAULTS = {

@@ -6,22 +6,10 @@ import sys
 import textwrap
 
 from rich.console import Console
-from rich.style import Style
 from rich.text import Text
 
 from outrider.engine.completion import Origin, TokenEvent
-
-STYLES: dict[Origin, Style] = {
-    "accepted": Style(color="green"),
-    "recovered": Style(color="yellow", underline=True),
-    "bonus": Style(color="cyan", bold=True),
-}
-MARKS: dict[Origin, tuple[str, str]] = {"accepted": ("", ""), "recovered": ("⟦", "⟧"), "bonus": ("«", "»")}
-MEANINGS: dict[Origin, str] = {
-    "accepted": "(draft kept)",
-    "recovered": "(draft rejected)",
-    "bonus": "(nothing rejected)",
-}
+from outrider.looks import MARKS, MEANINGS, STYLES
 
 
 def text_console() -> Console:

@@ -9,6 +9,11 @@ WAY_OUT = "choose a draft model of the target's family, or drafter 'lookup', whi
 
 def check_same_vocabulary(target: TargetView, info: TargetInfo, tokenizer: Tokenizer | None) -> None:
     """PairingError unless every id that both models know is the same token; padding and extra ids do not matter."""
+    if info is target.info:
+        raise PairingError(
+            f"{info.name} cannot draft for itself as one and the same object, for both would write into its cache; "
+            "load it a second time"
+        )
     if target.tokenizer is None or tokenizer is None:
         if target.info.vocab_size != info.vocab_size:
             raise PairingError(

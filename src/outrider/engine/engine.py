@@ -1,12 +1,15 @@
 """The engine: continuous batches of exact speculative generation. It touches no keys, values or settings.
 
 One round runs in one direction: plan, propose, score, probabilities, accept, commit, observe, deliver. Rows join and
-leave between rounds, each with its own settings, drafter, depth and progress. Not thread-safe: one thread steps it.
+leave between rounds, each with its own settings, drafter, depth and progress. One thread steps it; others may submit
+and cancel, which takes effect between two steps.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from threading import RLock
 from typing import Any
 
 from outrider.acceptance import Rule, make_rule
@@ -19,9 +22,10 @@ from outrider.engine.round import Rounds
 from outrider.engine.row import Row
 from outrider.engine.schedule import Schedule
 from outrider.engine.trace import RoundTrace
-from outrider.errors import EngineError, OptionError, UnsupportedError
+from outrider.errors import EngineError, UnsupportedError
 from outrider.policy.base import Policy
 from outrider.policy.make import make_policy
+from outrider.sampling import checks
 from outrider.sampling.params import SamplingParams
 from outrider.targets.base import Target
 
@@ -48,9 +52,7 @@ class Handle:
 
     def take_events(self) -> list[TokenEvent]:
         """Events since the last call."""
-        events = list(self.row.events)
-        self.row.events.clear()
-        return events
+        return [self.row.events.popleft() for _ in range(len(self.row.events))]
 
     def cancel(self) -> None:
         """End the request at its last committed token and free its row at once. Cancelling a finished one is fine."""
@@ -65,7 +67,8 @@ class Engine:
     prefill_chunk: most prompt tokens computed in one step, so that long prompts do not stall running rows.
     reuse_prefixes: finished rows stay warm, and a prompt that begins like an earlier text computes only what is new.
     max_waiting: most requests in the queue; a further one raises CapacityError. on_round: called with a RoundTrace
-    after every round.
+    after every round; if it raises, it is warned about and nothing else happens. plain_because: why the engine does
+    without a drafter, as results then say.
     """
 
     def __init__(
@@ -79,9 +82,11 @@ class Engine:
         reuse_prefixes: bool = False,
         max_waiting: int | None = None,
         on_round: Callable[[RoundTrace], None] | None = None,
+        plain_because: str | None = None,
     ) -> None:
-        if prefill_chunk < 1:
-            raise OptionError(f"prefill_chunk is {prefill_chunk}; it must be at least 1")
+        prefill_chunk = checks.whole(1)("prefill_chunk", prefill_chunk)
+        if max_waiting is not None:
+            max_waiting = checks.whole(0)("max_waiting", max_waiting)
         self.target = target
         self.rule = make_rule(rule) if isinstance(rule, str) else rule
         drafters = _by_name(drafter)
@@ -98,7 +103,10 @@ class Engine:
             reuse_prefixes=reuse_prefixes,
             max_waiting=max_waiting,
         )
+        self._plain_because = plain_because
         self._ids = count()
+        self._lock = RLock()  # held by the thread that is in a step
+        self._cancels: deque[Row] = deque()
         self._stepping = False
 
     # ---- requests
@@ -128,16 +136,20 @@ class Engine:
             raise UnsupportedError(f"rule {rule.name!r} looks past rejected tokens; it cannot take logits_processors")
         tokens = encode_prompt(request.prompt, self.target.tokenizer, info)
         row = Row(next(self._ids), request, params, rule, info, tokens, len(tokens), self.target.tokenizer)
-        row.off_reason = "max_depth is 0" if params.max_depth == 0 else None
+        row.off_reason = "max_depth is 0" if params.max_depth == 0 else self._plain_because
         return row
 
     def cancel(self, handle: Handle) -> None:
         """See Handle.cancel."""
-        if handle.done:
+        if not self._lock.acquire(blocking=False):  # another thread is in a step, and sees to it at the end
+            self._cancels.append(handle.row)
             return
-        handle.row.finish("cancelled")
-        if not self._stepping:
-            self._schedule.release()
+        try:
+            handle.row.finish("cancelled")
+            if not self._stepping:
+                self._schedule.release()
+        finally:
+            self._lock.release()
 
     @property
     def num_running(self) -> int:
@@ -159,7 +171,14 @@ class Engine:
 
     def generate_batch(self, prompts: Sequence[Prompt | Request], **sampling: Any) -> list[Completion]:
         """The completions of several prompts, in order; one at fault has finish_reason "error", the rest go on."""
-        handles = [self.submit(prompt, **sampling) for prompt in prompts]
+        handles: list[Handle] = []
+        try:
+            for prompt in prompts:
+                handles.append(self.submit(prompt, **sampling))
+        except BaseException:  # a request that cannot be, so none of them shall run
+            for handle in handles:
+                handle.cancel()
+            raise
         self._run(handles)
         return [handle.completion for handle in handles]
 
@@ -197,18 +216,30 @@ class Engine:
 
         An exception here (only a target's own, or an interrupt) leaves every row at its last committed token.
         """
+        with self._lock:
+            return self._step()
+
+    def _step(self) -> list[TokenEvent]:
         if self._stepping:
             raise EngineError("the engine cannot be run from within a step; `submit` there, and step it afterwards")
         self._stepping = True
         try:
+            self._cancel_late()
             self._schedule.admit()
             before = [(row, len(row.events)) for row in self._schedule.running]
             if ready := self._schedule.prefill():
                 self._rounds.run(ready)
         finally:
             self._stepping = False
+            self._cancel_late()
             self._schedule.release()
         return [event for row, seen in before for event in list(row.events)[seen:]]
+
+    def _cancel_late(self) -> None:
+        """What other threads cancelled during a step."""
+        while self._cancels:
+            self._cancels[0].finish("cancelled")
+            self._cancels.popleft()
 
 
 def _by_name(drafter: Drafter | Mapping[str, Drafter] | None) -> dict[str, Drafter]:

@@ -25,8 +25,14 @@ class Request:
     timeout: float | None = None
 
     def __post_init__(self) -> None:
-        if self.timeout is not None and not self.timeout > 0:
+        if not isinstance(self.params, SamplingParams):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"params must be SamplingParams, not {self.params!r}")
+        if self.timeout is not None and not _is_duration(self.timeout):
             raise OptionError(f"timeout is {self.timeout!r}; it must be a number of seconds above 0")
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer | None, info: TargetInfo) -> list[int]:

@@ -4,8 +4,10 @@ A row whose own drafter, processor, rule or logits fail ends with that error; th
 nothing has changed, so an exception of the target, or an interrupt, leaves every row at its last committed token.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -13,7 +15,7 @@ from outrider.engine.drafting import Drafting
 from outrider.engine.row import Row, Taken
 from outrider.engine.trace import RoundTrace, trace_row
 from outrider.engine.watch import Stopwatch
-from outrider.errors import DrafterError
+from outrider.errors import DrafterError, OutriderWarning, TargetError
 from outrider.policy.base import Policy
 from outrider.targets.base import Target
 from outrider.types import DraftTree, Packed, Plan, RoundStats, Scored, pack
@@ -63,7 +65,7 @@ class Rounds:
             return
         packed = self._pack(shares)
         with watch("score"):
-            scored = self._target.score(packed)
+            scored = self._score(packed)
         with watch("accept"):
             self._accept(shares, scored)
         traces = [trace_row(s.row, s.plan, s.tree, s.taken, scored.logits[s.nodes]) for s in self._traced(shares)]
@@ -71,17 +73,23 @@ class Rounds:
         figures = tuple(s.row.apply(s.taken, s.tree, s.plan) for s in shares if s.taken and not s.row.finish_reason)
         self._observe(shares, scored)
         stats = RoundStats(figures, watch.read(), packed.num_nodes)
-        self._policy.observe(stats)
+        _told("the policy", self._policy.observe, stats)
         for share in shares:
             share.row.tally.seconds += stats.seconds
         if self._on_round:
-            self._on_round(RoundTrace(self._count, tuple(traces), stats.seconds, packed.num_nodes))
+            trace = RoundTrace(self._count, tuple(traces), stats.seconds, packed.num_nodes)
+            _told("the on_round observer", self._on_round, trace)
         self._count += 1
 
     def _plan(self, rows: Sequence[Row]) -> list[Plan]:
+        """What the policy plans; plain decoding, with a warning, if it fails: the text does not depend on it."""
         views = [row.view() for row in rows]
-        plans = self._policy.plan(views)
-        return [_within(plan, view.room) for plan, view in zip(plans, views, strict=True)]
+        try:
+            plans = self._policy.plan(views)
+            return [_within(plan, view.room) for plan, view in zip(plans, views, strict=True)]
+        except Exception as error:
+            _warn("the policy", error)
+            return [Plan(reason="the policy failed") for _ in rows]
 
     def _propose(self, rows: Sequence[Row], plans: Sequence[Plan]) -> list[Share]:
         shares: list[Share] = []
@@ -91,6 +99,14 @@ class Rounds:
             else:
                 shares.append(Share(row, plan, answer))
         return shares
+
+    def _score(self, packed: Packed) -> Scored:
+        """The target's answer. Raises TargetError if it is not one row of logits for every node."""
+        scored = self._target.score(packed)
+        found, wanted = tuple(scored.logits.shape), (packed.num_nodes, self._target.info.vocab_size)
+        if found != wanted:
+            raise TargetError(f"{self._target.info.name} answered with logits of shape {found}; expected {wanted}")
+        return scored
 
     def _pack(self, shares: Sequence[Share]) -> Packed:
         trees = [share.tree for share in shares]
@@ -120,6 +136,18 @@ class Rounds:
                 error = self._drafting.observe(share.row, share.tree, share.taken.outcome, scored, nodes)
                 if error:
                     share.row.finish("error", error)
+
+
+def _told(who: str, tell: Callable[[Any], object], news: object) -> None:
+    """Tell an onlooker; if it raises, nobody else is disturbed."""
+    try:
+        tell(news)
+    except Exception as error:
+        _warn(who, error)
+
+
+def _warn(who: str, error: Exception) -> None:
+    warnings.warn(f"{who} failed, and generation goes on: {error!r}", OutriderWarning, stacklevel=2)
 
 
 def _within(plan: Plan, room: int) -> Plan:

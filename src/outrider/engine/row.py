@@ -4,10 +4,11 @@ A round computes what a row would take (`take`, which changes nothing) and then 
 exception or an interrupt in between leaves the row at its last committed token.
 """
 
+import contextlib
 import copy
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -70,6 +71,7 @@ class Row:
     stop_match: str | int | None = None
     error: Exception | None = None
     off_reason: str | None = None
+    mismatches: int = 0  # times that the target's cache had a wrong length since the newest token
     submitted: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -164,11 +166,17 @@ class Row:
 
     def apply(self, taken: Taken, tree: DraftTree, plan: Plan) -> RowRound:
         """Commit what was taken, all or (if interrupted) nothing; returns the row's figures of the round."""
+        with self._all_or_nothing():
+            return self._apply(taken, tree, plan)
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What an exception or an interrupt leaves half done is undone."""
         before = dict(vars(self), tally=self.tally.copy())
         sizes = [(items, len(items)) for items in (self.tokens, self.logprobs)]
         num_events = len(self.events)
         try:
-            return self._apply(taken, tree, plan)
+            yield
         except BaseException:
             vars(self).update(before)
             for items, size in sizes:
@@ -179,7 +187,7 @@ class Row:
 
     def _apply(self, taken: Taken, tree: DraftTree, plan: Plan) -> RowRound:
         self.tokens += taken.token_ids
-        self.prefilled = len(self.tokens) - 1
+        self.prefilled, self.mismatches = len(self.tokens) - 1, 0
         self.stream, self.checker = taken.stream, taken.checker or self.checker
         self.text += "".join(event.text for event in taken.events)
         self.logprobs += [event.logprobs for event in taken.events if event.logprobs]
@@ -203,10 +211,12 @@ class Row:
         """End without a further token, releasing text that was withheld; a row that has ended stays as it is."""
         if self.finish_reason is not None:
             return
-        rest = self.checker.push(self.stream.flush()) + self.checker.flush() if self.stream else ""
-        self.text += rest
-        self.finish_reason, self.error = reason, error
-        self.events.append(TokenEvent(self.id, text=rest, finish_reason=reason))
+        stream, checker = copy.deepcopy(self.stream), copy.deepcopy(self.checker)  # an interrupt loses no text
+        rest = checker.push(stream.flush()) + checker.flush() if stream else ""
+        with self._all_or_nothing():
+            self.text += rest
+            self.finish_reason, self.error = reason, error
+            self.events.append(TokenEvent(self.id, text=rest, finish_reason=reason))
 
     def completion(self) -> Completion:
         if self.finish_reason is None:

@@ -4,15 +4,18 @@ First come, first served. A step computes at most one chunk of prompt tokens, so
 that are already writing.
 """
 
+import warnings
 from collections import deque
 
 from outrider.engine.drafting import Drafting
 from outrider.engine.row import Row
 from outrider.engine.slots import Slots
 from outrider.engine.watch import Stopwatch
-from outrider.errors import CapacityError
+from outrider.errors import CapacityError, OutriderWarning, TargetError
 from outrider.policy.base import Policy
 from outrider.targets.base import Target
+
+MAX_MISMATCHES = 8  # a cache of a wrong length is computed again, but not for ever
 
 
 class Schedule:
@@ -54,12 +57,18 @@ class Schedule:
             if self.waiting[0] not in self.running:  # an interrupt may have come after it was admitted
                 self._admit_row(self.waiting[0])
             self.waiting.popleft()
+        if self.waiting and not self.running:
+            raise CapacityError(
+                f"all {self._target.info.max_rows} cache rows of {self._target.info.name} are held by other engines; "
+                "let their requests finish, give up those engines, or load the target with a larger max_rows"
+            )
 
     def prefill(self) -> list[Row]:
         """Compute at most one chunk of prompt tokens; returns the rows that are ready for a round."""
         budget = self._prefill_chunk
         for row in self.running:
-            self._check_cache(row)
+            if not self._check_cache(row):
+                continue
             size = min(budget, len(row.tokens) - 1 - row.prefilled)
             if size > 0:
                 self._prefill_row(row, size)
@@ -71,8 +80,8 @@ class Schedule:
         for row in [row for row in self.running if row.finish_reason is not None]:
             self._leave(row)
             self.running.remove(row)
-        if any(row.finish_reason is not None for row in self.waiting):
-            self.waiting = deque(row for row in self.waiting if row.finish_reason is None)
+        for row in [row for row in self.waiting if row.finish_reason is not None]:
+            self.waiting.remove(row)  # in place: other threads may append
 
     def _admit_row(self, row: Row) -> None:
         held = [(other.cache_row, other.tokens[: other.prefilled]) for other in self.running]
@@ -89,7 +98,13 @@ class Schedule:
         sound = row.finish_reason != "error" and self._target.length(row.cache_row) == row.prefilled
         self.slots.give_back(row.cache_row, row.tokens[: row.prefilled] if sound else None)
         self._drafting.end(row)
-        self._policy.end(row.id)
+        self._end_policy(row)
+
+    def _end_policy(self, row: Row) -> None:
+        try:
+            self._policy.end(row.id)
+        except Exception as error:
+            warnings.warn(f"the policy failed at the end of a request: {error!r}", OutriderWarning, stacklevel=2)
 
     def _prefill_row(self, row: Row, size: int) -> None:
         watch = Stopwatch()
@@ -101,9 +116,20 @@ class Schedule:
             row.finish("error", error)
         row.tally.seconds += watch.read()
 
-    def _check_cache(self, row: Row) -> None:
-        """Invariant I1. A cache of another length (a roll-back that failed, an interrupt) is computed again."""
-        if self._target.length(row.cache_row) != row.prefilled:
-            self._target.free([row.cache_row])
-            row.prefilled = 0
-            row.tally.recomputed += 1
+    def _check_cache(self, row: Row) -> bool:
+        """Invariant I1. A cache of another length (a roll-back that failed, an interrupt) is computed again.
+
+        False: it never came right, without a token in between, and the request has ended with a TargetError.
+        """
+        found = self._target.length(row.cache_row)
+        if found == row.prefilled:
+            return True
+        row.mismatches += 1
+        if row.mismatches > MAX_MISMATCHES:
+            what = f"says that a row holds {found} tokens where {row.prefilled} were computed"
+            row.finish("error", TargetError(f"{self._target.info.name} {what}, {row.mismatches} times"))
+            return False
+        self._target.free([row.cache_row])
+        row.prefilled = 0
+        row.tally.recomputed += 1
+        return True

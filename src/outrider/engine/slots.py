@@ -7,6 +7,7 @@ can find: a warm row that the prompt continues is taken over, any other row (a r
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 
+from outrider.engine.leases import leases_of
 from outrider.targets.base import Target
 
 MIN_REUSED = 8  # a shorter common prefix is not worth a copy
@@ -18,12 +19,13 @@ class Slots:
     def __init__(self, target: Target, *, reuse: bool) -> None:
         self._target = target
         self._reuse = reuse
+        self._leases = leases_of(target)
         self._free = list(reversed(range(target.info.max_rows)))
         self._warm: OrderedDict[int, list[int]] = OrderedDict()  # oldest first
 
     @property
     def available(self) -> bool:
-        return bool(self._free or self._warm)
+        return bool(self._warm) or self._has_free
 
     @property
     def num_warm(self) -> int:
@@ -34,11 +36,11 @@ class Slots:
         source, shared = self._best_source(prompt, running)
         if shared < MIN_REUSED:
             return self._fresh(None), 0
-        if source in self._warm and (not self._free or shared == len(self._warm[source])):
+        if source in self._warm and (not self._has_free or shared == len(self._warm[source])):
             del self._warm[source]
             self._target.truncate(source, shared)
             return source, shared
-        if not self._free and len(self._warm) == 1 and source in self._warm:
+        if not self._has_free and len(self._warm) == 1 and source in self._warm:
             return self._fresh(None), 0
         slot = self._fresh(source)
         self._target.copy(source, slot, shared)
@@ -56,6 +58,7 @@ class Slots:
             return
         self._target.free([slot])
         self._free.append(slot)
+        self._leases.release(slot)
 
     def recover(self, in_use: Collection[int]) -> None:
         """Give back the rows that nobody holds: an interrupt or a fault came between the taking and the use."""
@@ -65,8 +68,13 @@ class Slots:
 
     def drop_warm(self) -> None:
         """Free all warm rows, as when memory is short."""
-        while self._warm:
-            self._free.append(self._evict(None))
+        for slot in [*self._warm]:
+            del self._warm[slot]
+            self.give_back(slot, None)
+
+    @property
+    def _has_free(self) -> bool:
+        return any(self._leases.is_open(slot, self) for slot in self._free)
 
     def _best_source(self, prompt: Sequence[int], running: Iterable[tuple[int, Sequence[int]]]) -> tuple[int, int]:
         if not self._reuse:
@@ -76,7 +84,13 @@ class Slots:
         return max(((slot, _common(prompt, text, limit)) for slot, text in held), key=lambda x: x[1], default=(-1, 0))
 
     def _fresh(self, keep: int | None) -> int:
-        return self._free.pop() if self._free else self._evict(keep)
+        """A row with nothing in it, which other engines on this target leave alone until it is given back."""
+        for slot in reversed(self._free):
+            if self._leases.claim(slot, self):
+                self._free.remove(slot)
+                self._target.free([slot])  # an engine that is gone may have left something
+                return slot
+        return self._evict(keep)
 
     def _evict(self, keep: int | None) -> int:
         slot = next(slot for slot in self._warm if slot != keep)

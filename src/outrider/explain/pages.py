@@ -8,9 +8,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from outrider.cli.terminal import STYLES
 from outrider.explain.chances import DRAFT, DRAFTED, TARGET, WORDS, first_coins, lines
 from outrider.explain.tables import PROMPT, Round, Story
+from outrider.looks import STYLES
 
 KEPT, OWN, BONUS = STYLES["accepted"], STYLES["recovered"], STYLES["bonus"]
 STRUCK, UNKNOWN, QUIET = Style(color="red", strike=True), Style(dim=True), Style(dim=True)

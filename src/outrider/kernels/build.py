@@ -2,7 +2,8 @@
 
 Knows compilers, flags and files; not what the library does. A library enters the cache only after a child process has
 run it (trial.py), by an atomic rename, so that processes that start together never see a half-written or a bad one.
-It is linked against the OpenMP runtime that torch has already loaded: one runtime, one pool of threads.
+Its name holds its own checksum, so that a file that was damaged later is not loaded but built again. It is linked
+against the OpenMP runtime that torch has already loaded: one runtime, one pool of threads.
 """
 
 import hashlib
@@ -31,15 +32,14 @@ def build() -> Path:
     """The compiled library's path: from the cache, else built and tried now. Raises BuildError with the reason."""
     compiler = find_compiler()
     runtime = openmp_runtime()
-    folder = cache_folder()
-    library = folder / f"kernels-{_key(compiler, runtime)}.so"
-    if not library.exists():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _compile(compiler, runtime, library)
-        except OSError as error:
-            raise BuildError(f"cannot write to {folder}: {error}") from error
-    return library
+    folder, key = cache_folder(), _key(compiler, runtime)
+    try:
+        if library := _cached(folder, key):
+            return library
+        folder.mkdir(parents=True, exist_ok=True)
+        return _compile(compiler, runtime, folder, key)
+    except OSError as error:
+        raise BuildError(f"cannot write to {folder}: {error}") from error
 
 
 def find_compiler() -> str:
@@ -68,14 +68,26 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outrider" / "kernels"
 
 
-def _compile(compiler: str, runtime: str, library: Path) -> None:
-    """Compile and try in a temporary folder beside the cached file, then move it into place in one step."""
+def _cached(folder: Path, key: str) -> Path | None:
+    """The library built earlier, if the file is still what was built."""
+    found = (path for path in folder.glob(f"kernels-{key}-*.so") if path.stem.endswith(_checksum(path)))
+    return next(found, None)
+
+
+def _compile(compiler: str, runtime: str, folder: Path, key: str) -> Path:
+    """Compile and try in a temporary folder within the cache, then move it into place in one step."""
     sources = sorted(str(path) for path in SOURCES.glob("*.c"))
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        fresh = str(Path(folder) / library.name)
-        _run([compiler, *FLAGS, *sources, runtime, "-o", fresh], "the compiler failed")
-        _run([sys.executable, str(TRIAL), fresh, runtime], "the compiled kernels failed their trial")
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        fresh = Path(scratch) / "kernels.so"
+        _run([compiler, *FLAGS, *sources, runtime, "-o", str(fresh)], "the compiler failed")
+        _run([sys.executable, str(TRIAL), str(fresh), runtime], "the compiled kernels failed their trial")
+        library = folder / f"kernels-{key}-{_checksum(fresh)}.so"
         os.replace(fresh, library)
+    return library
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _run(command: list[str], failure: str) -> None:

@@ -60,6 +60,10 @@ class Laws:
         """Place in the text (the prompt counted) of the token that follows the node."""
         return len(self._history) + self.tree.depths[node]
 
+    def ends(self, token: int) -> bool:
+        """Whether the text ends with this token, wherever it stands: nothing after it is ever written."""
+        return token in self._end_token_ids
+
     def choice(self, node: int) -> int:
         """The token that `identical` writes after the node: argmax of log-probability plus noise; greedy: argmax."""
         if self._argmax is not None:

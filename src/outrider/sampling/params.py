@@ -43,12 +43,14 @@ class SamplingParams:
     top_k: keep the k likeliest tokens [0 = off]. top_p: then the smallest set with that mass [1 = off].
     min_p: then those at least this likely relative to the likeliest [0 = off].
     repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or output [1 = off].
-    presence_penalty, frequency_penalty: subtracted once, and per occurrence, for tokens in the output [0 = off].
+    presence_penalty: subtracted once from the logits of tokens in the output [0 = off].
+    frequency_penalty: subtracted as often as the token stands in the output [0 = off].
     logit_bias: added per token id. banned_token_ids: never written.
     min_new_tokens: end tokens and stop_token_ids are impossible until that many tokens are written, so with 6 an end
     token may be the 7th; the end token itself counts as written [0]. max_new_tokens: the budget [256].
     seed: of the noise [a fresh one, shown in the effective parameters]; without effect when greedy.
-    stop_token_ids, stop: token ids and strings that end the text. include_stop: the stop string stays in the text.
+    stop_token_ids: token ids that end the text as the model's own end tokens do. stop: strings that end the text and
+    are cut off. include_stop: the stop string stays in the text.
     ignore_eos: the model's end tokens do not end the text. logits_processors: called once per written token, in text
     order. logprobs: how many of the likeliest to report per token [None = no report, 0 = the written token only].
     max_depth: most tokens drafted in a round [None = the policy decides, 0 = plain decoding].

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-from outrider.errors import ModelError
 from outrider.models import cache_folder, pull
 
 LAST_WRITTEN = "tokenizer_config.json"
@@ -41,20 +41,26 @@ def tie_again(model: Any) -> None:
 
 
 def demo_folder(name: str) -> Path:
-    """A demo model as a folder of bfloat16 safetensors with its tokenizer, fetched and converted if need be."""
+    """A demo model as a folder of bfloat16 safetensors with its tokenizer, fetched and converted if need be.
+
+    Where the folder cannot be written, it is the .gguf file, which serves as well and loads more slowly.
+    """
     folder = cache_folder() / "hf" / name
     if (folder / LAST_WRITTEN).is_file() and (folder / "model.safetensors").is_file():
         return folder
     source = pull(name)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
+    except OSError:
+        return source
     try:
         model, tokenizer = read_gguf(source, torch.bfloat16)
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
         _put_in_place(scratch, folder)
-    except OSError as error:
-        raise ModelError(f"cannot convert {name} in {folder.parent}: {error}") from error
+    except (OSError, SafetensorError):  # no space left, say
+        return source
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder

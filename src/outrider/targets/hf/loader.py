@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from transformers.utils import logging as transformers_logging
 
 from outrider.errors import ModelError, OptionError, did_you_mean
-from outrider.models import MODELS
+from outrider.models import MODELS, cache_folder
 from outrider.targets.base import Exactness
 from outrider.targets.hf.facts import choose_max_length, refuse_unsupported
 from outrider.targets.hf.generation import generation_defaults
@@ -53,11 +53,11 @@ def load_target(
     supported raises UnsupportedError, unless ignore_generation_config leaves out all of them (end tokens stay).
     Raises ModelError, UnsupportedError, OptionError.
     """
-    chosen = _dtype(dtype)
+    chosen = parse_dtype(dtype)
     check_options(max_rows, exact)
     place = _device(device)
     if quantize is None:
-        model, tokenizer = _read(name, chosen, max_length)
+        model, tokenizer = read_model(name, chosen, max_length)
     else:
         _check_quantize(quantize, place, chosen)
         model, tokenizer = _read_int8(name, max_length)
@@ -92,7 +92,7 @@ def _read_int8(name: str, max_length: int | None) -> tuple[Any, Any]:
         if found := read_int8(folder):
             choose_max_length(found[0].config, max_length)
             return found
-    model, tokenizer = _read(name, None, max_length)
+    model, tokenizer = read_model(name, None, max_length)
     quantize_model(model)
     write_int8(folder, model, tokenizer)
     return model, tokenizer
@@ -105,11 +105,14 @@ def _told_as_model_error(name: str) -> Generator[None]:
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError, struct.error) as error:
         if isinstance(error, (OptionError, NotImplementedError)):
             raise
-        raise ModelError(f"cannot load the model {name!r}: {_first_line(error)}") from error
+        raise ModelError(f"cannot load the model {name!r}: {_first_line(error)}{_way_out(name)}") from error
 
 
-def _read(name: str, dtype: torch.dtype | None, max_length: int | None) -> tuple[Any, Any]:
-    """Model and tokenizer; the configuration is checked before the weights are read."""
+def read_model(name: str, dtype: torch.dtype | None = None, max_length: int | None = None) -> tuple[Any, Any]:
+    """transformers' module and tokenizer, on the CPU; the configuration is checked before the weights are read.
+
+    Raises ModelError, UnsupportedError, OptionError.
+    """
     transformers_logging.disable_progress_bar()
     source = _source(name)
     with _told_as_model_error(name):
@@ -154,6 +157,13 @@ def _readable_gguf(path: Path) -> Path:
     return path
 
 
+def _way_out(name: str) -> str:
+    """For a demo model: its files were checked when they were fetched, so a bad one was damaged since."""
+    if name not in MODELS:
+        return ""
+    return f"; if its files are damaged, remove {cache_folder() / name}.gguf and {cache_folder() / 'hf' / name}"
+
+
 def _place(source: Path, name: str) -> str:
     return str(source) if source.exists() else name
 
@@ -173,7 +183,8 @@ def _explicit(settings: GenerationConfig) -> dict[str, Any]:
     return settings.to_diff_dict()
 
 
-def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """torch's dtype of a name such as "bf16"; None: the checkpoint's. Raises OptionError."""
     if dtype is None or dtype == "auto":
         return None
     if isinstance(dtype, torch.dtype):
