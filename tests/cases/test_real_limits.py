@@ -40,7 +40,7 @@ def test_len_6_the_draft_models_context_ends_and_drafting_with_it(
 
     monkeypatch.setattr(short_twin, "score", counted)
     engine = Engine(smollm2(None).target, ModelDrafter(short_twin))
-    handle = engine.submit(PROMPT, max_new_tokens=36, max_depth=4, ignore_eos=True)
+    handle = engine.submit(PROMPT, max_new_tokens=28, max_depth=4, ignore_eos=True)
     while not handle.done:
         seen.append(0)
         engine.step()
@@ -51,9 +51,9 @@ def test_len_6_the_draft_models_context_ends_and_drafting_with_it(
     assert completion.stats.accepted == completion.stats.proposed > 10
     full = [count == 0 for count in seen]
     assert full == sorted(full)
-    assert sum(full) >= first + 36 - LIMIT - 1
+    assert sum(full) >= first + 28 - LIMIT - 1
     assert [("40" in warning) for warning in completion.stats.warnings] == [True]
-    assert completion.token_ids == run(smollm2(None), [PROMPT], max_new_tokens=36, ignore_eos=True)[0].token_ids
+    assert completion.token_ids == run(smollm2(None), [PROMPT], max_new_tokens=28, ignore_eos=True)[0].token_ids
 
 
 def test_voc_1_rows_beyond_the_tokenizer_are_neither_written_nor_drafted(smollm2: Any, short_twin: Target) -> None:

@@ -25,6 +25,8 @@ def make_rule(spec: str | Rule, **options: Any) -> Rule:
     if not isinstance(spec, str):
         if options:
             raise OptionError(f"options {sorted(options)} go with a rule's name, not with a ready rule {spec!r}")
+        if not callable(spec) or not hasattr(spec, "lossless"):
+            raise OptionError(f"rule must be a name or a Rule, not {spec!r}; known: {', '.join(available_rules())}")
         return spec
     name, _, text = spec.partition(":")
     if name not in _classes():

@@ -24,6 +24,9 @@ def list_models() -> None:
 
 
 def pull(name: Annotated[str, typer.Argument(help="A name from `outrider models list`.")]) -> None:
-    """Fetch a model into the cache folder, its checksum verified; print where it is."""
+    """Fetch a model into the cache folder; print where it is.
+
+    Its checksum is verified before it counts as here.
+    """
     notes = notes_console()
     print(demo_models.pull(name, lambda text: notes.print(text, markup=False)))

@@ -22,12 +22,12 @@ from outrider.engine.round import Rounds
 from outrider.engine.row import Row
 from outrider.engine.schedule import Schedule
 from outrider.engine.trace import RoundTrace
-from outrider.errors import EngineError, UnsupportedError
+from outrider.errors import EngineError, OptionError, UnsupportedError
 from outrider.policy.base import Policy
 from outrider.policy.make import make_policy
 from outrider.sampling import checks
 from outrider.sampling.params import SamplingParams
-from outrider.targets.base import Target
+from outrider.targets.base import Target, TargetInfo
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,11 @@ class Engine:
         prefill_chunk = checks.whole(1)("prefill_chunk", prefill_chunk)
         if max_waiting is not None:
             max_waiting = checks.whole(0)("max_waiting", max_waiting)
+        _check_target(target)
+        if on_round is not None and not callable(on_round):
+            raise OptionError(f"on_round must be a function of a RoundTrace, not {on_round!r}")
         self.target = target
-        self.rule = make_rule(rule) if isinstance(rule, str) else rule
+        self.rule = make_rule(rule)
         drafters = _by_name(drafter)
         for one in drafters.values():
             one.bind(TargetView(target.info, target.tokenizer))
@@ -127,7 +130,7 @@ class Engine:
     def _new_row(self, request: Request) -> Row:
         info = self.target.info
         params = request.params.resolve(info.generation_defaults, info.eos_token_ids, info.vocab_size)
-        rule = make_rule(request.rule) if request.rule else self.rule
+        rule = self.rule if request.rule is None else make_rule(request.rule)
         if request.drafter is not None:
             self._drafting.check(request.drafter)
         if params.stop and self.target.tokenizer is None:
@@ -245,4 +248,15 @@ class Engine:
 def _by_name(drafter: Drafter | Mapping[str, Drafter] | None) -> dict[str, Drafter]:
     if drafter is None:
         return {}
-    return dict(drafter) if isinstance(drafter, Mapping) else {drafter.name: drafter}
+    found = dict(drafter) if isinstance(drafter, Mapping) else {getattr(drafter, "name", ""): drafter}
+    for name, one in found.items():
+        if not isinstance(one, Drafter):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"drafter must be a Drafter, or several by name, not {one!r}; `load` takes names")
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"a drafter's name must be text, not {name!r}")
+    return found
+
+
+def _check_target(target: object) -> None:
+    if not isinstance(getattr(target, "info", None), TargetInfo):
+        raise OptionError(f"target must be a Target, not {target!r}; `load` takes names")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from outrider.errors import OptionError, PromptError
@@ -27,6 +28,9 @@ class Request:
     def __post_init__(self) -> None:
         if not isinstance(self.params, SamplingParams):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(f"params must be SamplingParams, not {self.params!r}")
+        for name in ("drafter", "rule"):
+            if not isinstance(getattr(self, name), str | None):
+                raise OptionError(f"{name} must be a name, not {getattr(self, name)!r}")
         if self.timeout is not None and not _is_duration(self.timeout):
             raise OptionError(f"timeout is {self.timeout!r}; it must be a number of seconds above 0")
 
@@ -48,11 +52,11 @@ def encode_prompt(prompt: Prompt, tokenizer: Tokenizer | None, info: TargetInfo)
             f"the prompt has {len(token_ids)} tokens and the limit is {info.max_length}, one of them to be written; "
             "shorten it or load the target with a larger max_length"
         )
-    return token_ids
+    return [int(token) for token in token_ids]
 
 
 def _is_id(token: object, vocab_size: int) -> bool:
-    return isinstance(token, int) and not isinstance(token, bool) and 0 <= token < vocab_size
+    return isinstance(token, Integral) and not isinstance(token, bool) and 0 <= int(token) < vocab_size
 
 
 def _token_ids(prompt: object, tokenizer: Tokenizer | None) -> list[int]:
@@ -65,6 +69,14 @@ def _token_ids(prompt: object, tokenizer: Tokenizer | None) -> list[int]:
         return []
     if not isinstance(items, str) and not isinstance(items[0], Mapping):
         return list(items)
+    if not isinstance(items, str):
+        _check_messages(items)
     if tokenizer is None:
         raise PromptError("this target has no tokenizer; give token ids")
     return tokenizer.encode(items) if isinstance(items, str) else tokenizer.encode_chat(items)
+
+
+def _check_messages(items: Sequence[Any]) -> None:
+    for item in items:
+        if not isinstance(item, Mapping) or not isinstance(item.get("role"), str) or len(item) < 2:
+            raise PromptError(f"a chat message is a mapping with role and content, not {item!r}")

@@ -16,6 +16,8 @@ def make_policy(policy: str | Policy | None, drafters: Mapping[str, Drafter]) ->
     if policy is None:
         return make_policy("fixed", drafters)
     if not isinstance(policy, str):
+        if not all(callable(getattr(policy, method, None)) for method in ("plan", "observe", "end")):
+            raise OptionError(f"policy must be {' or '.join(map(repr, POLICIES))} or a Policy, not {policy!r}")
         return policy
     if policy not in POLICIES:
         raise OptionError(f"unknown policy {policy!r}{did_you_mean(policy, POLICIES)}")

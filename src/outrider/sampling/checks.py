@@ -80,7 +80,10 @@ def callables(name: str, value: Any) -> tuple[Callable[..., Any], ...]:
 def _listed(name: str, value: Any, wanted: str) -> tuple[Any, ...]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise OptionError(f"{name} must be {wanted}, not {value!r}")
-    items: list[Any] = list(value)
+    try:
+        items: list[Any] = list(value)
+    except TypeError:  # a tensor without axes, say
+        raise OptionError(f"{name} must be {wanted}, not {value!r}") from None
     return tuple(items)
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from outrider.errors import OptionError, TargetError
+from outrider.errors import TargetError
+from outrider.sampling import checks
 from outrider.targets.base import TargetInfo
 from outrider.types import DraftTree, Outcome, Packed, Scored
 
@@ -35,8 +36,8 @@ class FunctionTarget:
     num_scored: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        if self.vocab_size < 1:
-            raise OptionError(f"vocab_size is {self.vocab_size}; it must be at least 1")
+        for name in ("vocab_size", "max_length", "max_rows"):
+            setattr(self, name, checks.whole(1)(name, getattr(self, name)))
         self._rows: dict[int, list[int]] = {}
         self._scored: tuple[Packed, tuple[int, ...]] | None = None
         self.info = TargetInfo(
