@@ -66,7 +66,7 @@ def serve(
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     own = [p for p in inspect.signature(command).parameters.values() if p.name not in ("engine", "server")]
-    of_engine = [p for p in engine_parameters() if p.name != "drafter"]
+    of_engine = [p for p in engine_parameters() if p.name not in ("drafter", "allow_plain")]
     of_server = _server_parameters()
 
     @functools.wraps(command)

@@ -56,7 +56,7 @@ def encode_prompt(prompt: Prompt, tokenizer: Tokenizer | None, info: TargetInfo)
 
 
 def _is_id(token: object, vocab_size: int) -> bool:
-    return isinstance(token, Integral) and not isinstance(token, bool) and 0 <= int(token) < vocab_size
+    return isinstance(token, Integral) and token is not True and token is not False and 0 <= int(token) < vocab_size
 
 
 def _token_ids(prompt: object, tokenizer: Tokenizer | None) -> list[int]:

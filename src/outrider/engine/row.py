@@ -8,7 +8,7 @@ import contextlib
 import copy
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -170,7 +170,7 @@ class Row:
             return self._apply(taken, tree, plan)
 
     @contextlib.contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def _all_or_nothing(self) -> Generator[None]:
         """What an exception or an interrupt leaves half done is undone."""
         before = dict(vars(self), tally=self.tally.copy())
         sizes = [(items, len(items)) for items in (self.tokens, self.logprobs)]
