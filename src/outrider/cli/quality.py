@@ -33,7 +33,10 @@ def quality(
     num_prompts: Limit = None,
     max_tokens: Longest = 512,
 ) -> None:
-    """Perplexity and agreement of first choices, before and after; the last line is one JSON object."""
+    """Measure what smaller weights change in a model.
+
+    Perplexity and agreement of first choices, before and after; the last line is one JSON object.
+    """
     if max_tokens < 2:
         raise OptionError(f"max_tokens is {max_tokens}; a text needs at least 2")
     prompts = load_prompts(texts, None, num_prompts)

@@ -58,7 +58,10 @@ def sweep(
     json_file: JsonFile = None,
     resume: Resume = False,
 ) -> None:
-    """Tokens per round, drafting time and speed of every drafter, rule and temperature, as a Markdown table."""
+    """Compare all drafters, rules and temperatures.
+
+    Tokens per round, drafting time and speed of each, as a Markdown table.
+    """
     if resume and json_file is None:
         raise OptionError("--resume needs --json FILE, the file to go on from")
     temperatures, rules = numbers("temperature", temperature, float), rule.split(",")
