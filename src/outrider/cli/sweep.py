@@ -1,4 +1,4 @@
-"""`outrider sweep`: every drafter under every rule and temperature, as a table for docs. Exit code 1 if a text differs."""
+"""`outrider sweep`: every drafter, rule and temperature, as a table for docs. Exit code 1 if a text differs."""
 
 import dataclasses
 import json
