@@ -66,7 +66,7 @@ def bench(
     against: Against = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Compare speeds with plain decoding and with others' programs.
+    """Compare speeds with plain decoding and other programs.
 
     All on the same weights and prompts, each speed beside the equality check of the same runs; the last line is one
     JSON object.

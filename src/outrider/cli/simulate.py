@@ -52,7 +52,10 @@ def simulate(
     svg: Svg = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tokens a round and speed-up by the formula, checked by played rounds, and the depth that would be best."""
+    """Tell what speculation should bring, by the formula.
+
+    Tokens a round and speed-up, checked by played rounds, and the depth that would be best.
+    """
     for name, value in (("depth", depth), ("max_depth", max_depth)):
         if not 0 <= value <= MOST_DEPTH:
             raise OptionError(f"{name} is {value}; it must be from 0 to {MOST_DEPTH}")

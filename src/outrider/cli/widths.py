@@ -43,7 +43,10 @@ def widths(
     dtype: Dtype = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Time passes of several widths behind 256 tokens of context, and say when drafting pays."""
+    """Time passes of several widths; say when drafting pays.
+
+    Behind 256 tokens of context.
+    """
     chosen = sorted({1, *numbers("widths", widths, int)})
     if chosen[0] < 1 or repeats < 1:
         raise OptionError(f"widths and repeats must be at least 1; they are {widths} and {repeats}")
