@@ -153,6 +153,6 @@ def _assert_forgotten(drafter: Drafter) -> None:
     for name, value in vars(drafter).items():
         if name.startswith("_") and isinstance(value, dict | set | deque):
             assert not value, f"drafter {drafter.name} kept {name} = {value}"
-    if hasattr(drafter, "_draft"):
-        assert_empty(drafter._draft)
-        assert sorted(drafter._free) == list(range(drafter._draft.info.max_rows))
+    if hasattr(drafter, "_cache"):
+        assert not drafter._cache.in_use()
+        assert_empty(drafter._cache.draft)

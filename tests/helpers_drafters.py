@@ -13,6 +13,7 @@ import torch
 from helpers import World
 from helpers_reference import next_token
 from outrider.drafters.base import DraftContext, Drafter
+from outrider.drafters.model import ModelDrafter
 from outrider.sampling.process import draft_law, draw_without_replacement
 from outrider.testing import FunctionDrafter
 from outrider.types import DraftTree
@@ -142,9 +143,10 @@ CHARACTERS: dict[str, Callable[[World, Sequence[int]], Drafter]] = {
     "illegal": lambda world, eos: _illegal(world),
     "chosen-tree": lambda world, eos: FunctionDrafter(chosen_tree(world)),
     "drawn-tree": lambda world, eos: DrawnTree(world),
+    "model-tree": lambda world, eos: ModelDrafter(world.draft(), branches=3, beam=2),
     "wide-tree": lambda world, eos: FunctionDrafter(chosen_tree(world, width=world.vocab_size, depth=1)),
 }
-BRANCHING = ("repeating-siblings", "chosen-tree", "drawn-tree", "wide-tree")
+BRANCHING = ("repeating-siblings", "chosen-tree", "drawn-tree", "wide-tree", "model-tree")
 
 
 def _raise(tokens: list[int], depth: int) -> list[int]:

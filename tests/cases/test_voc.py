@@ -63,17 +63,41 @@ def test_voc_1_a_model_head_wider_than_its_tokenizer_is_cut(tmp_path: Any) -> No
     assert max(run(engine, [[1]], temperature=5.0, seed=1, max_new_tokens=60)[0].token_ids) < 20
 
 
-def test_voc_4_another_tokenization_is_refused_not_attempted() -> None:
-    """Texts of other lengths in the draft's tokens: this library does not translate, and says so."""
+@pytest.mark.parametrize("draft_pieces", [[b"<", b">", b"0", b"1", b"2"], [b"<1>", b"<1", b">", b"<2>", b"<12>", b"<"]])
+@pytest.mark.parametrize("bridge", ["auto", "intersection", "text"])
+def test_voc_4_texts_of_other_lengths_in_the_drafts_tokens(draft_pieces: list[bytes], bridge: Any) -> None:
+    """Longer and shorter: no token or position of the target's ever reaches the draft model."""
+    pieces = [f"<{index}>".encode() for index in range(3)] + [b"<", b">", b"1"]
+
+    def draft_logits(tokens: Any) -> torch.Tensor:
+        assert max(tokens) < len(draft_pieces)
+        return WORLD.draft_logits(tokens)[: len(draft_pieces)]
+
+    target = FunctionTarget(lambda tokens: WORLD.target_logits(tokens)[:6], 6)
+    draft = FunctionTarget(draft_logits, len(draft_pieces))
+    for model, words in ((target, pieces), (draft, draft_pieces)):
+        model.tokenizer = PieceTokenizer(words)  # pyright: ignore[reportAttributeAccessIssue]
+    engine = Engine(target, ModelDrafter(draft, bridge=bridge))
+    for options in ({}, {"temperature": 1.0, "seed": 4}):
+        found = run(engine, [[1], [2, 3, 4]], max_new_tokens=30, **options)
+        plain = [
+            decode(lambda tokens: WORLD.target_logits(tokens)[:6], p, max_new_tokens=30, **options)
+            for p in ([1], [2, 3, 4])
+        ]
+        assert tokens_of(found) == plain
+        assert sum(completion.stats.proposed for completion in found) > 0
+
+
+def test_voc_4_another_tokenization_is_refused_where_no_bridge_is_wanted() -> None:
     target, draft = WORLD.target(), WORLD.target()
     target.tokenizer = PieceTokenizer([*PIECES[:39], b"<39>"])  # pyright: ignore[reportAttributeAccessIssue]
     draft.tokenizer = PieceTokenizer([*PIECES[:20], *(bytes([65 + i]) for i in range(20))])  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(PairingError, match=r"id 20: .*lookup"):
-        Engine(target, ModelDrafter(draft))
+    with pytest.raises(PairingError, match=r"id 20: .*bridge=auto.*lookup"):
+        Engine(target, ModelDrafter(draft, bridge="none"))
 
 
 def test_voc_5_a_draft_of_fewer_tokens_drafts_what_it_knows() -> None:
-    """The first 12 ids alone: the rest is never drafted, and the text is plain. (Maps of ids: not offered.)"""
+    """The first 12 ids alone: the rest is never drafted, and the text is plain."""
     target = WORLD.target()
     target.tokenizer = PieceTokenizer(PIECES)  # pyright: ignore[reportAttributeAccessIssue]
     draft = FunctionTarget(lambda tokens: WORLD.target_logits(tokens)[:12], 12)
@@ -95,7 +119,23 @@ def test_voc_2_voc_3_real_pair_of_two_tokenizers(models: Any) -> None:
     for name in ("smollm2-135m", "gemma3-270m"):
         models(name)
     with pytest.raises(PairingError) as caught:
-        outrider.load("smollm2-135m", "model:gemma3-270m")
+        outrider.load("smollm2-135m", "model:gemma3-270m,bridge=none")
     message = str(caught.value)
     for part in ("49152", "262144", "first difference is id", "smollm2", "gemma3", "lookup"):
         assert part in message
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize("bridge", ["auto", "intersection", "text"])
+@pytest.mark.parametrize("name", ["qwen-0.5b", "gemma3-270m"])
+def test_voc_4_smollm2_drafts_for_other_families(models: Any, name: str, bridge: str) -> None:
+    for model in (name, "smollm2-135m"):
+        models(model)
+    engine = outrider.load(name, f"model:smollm2-135m,bridge={bridge}", max_rows=2)
+    plain = outrider.load(engine.target)
+    prompts = ["The capital of France is", "def area(radius):\n    return"]
+    for options in ({}, {"temperature": 0.8, "seed": 4}):
+        found = run(engine, prompts, max_new_tokens=24, **options)
+        assert tokens_of(found) == tokens_of(run(plain, prompts, max_new_tokens=24, **options))
+        assert sum(completion.stats.accepted for completion in found) > 5

@@ -16,10 +16,11 @@ from helpers import World, run
 from helpers_drafters import DrawnTree, chosen_tree
 from helpers_reference import law
 from outrider import Engine, Request, SamplingParams
-from outrider.drafters.base import Drafter
+from outrider.drafters.base import DraftContext, Drafter
 from outrider.drafters.model import ModelDrafter
 from outrider.policy.fixed import FixedPolicy
 from outrider.testing import FunctionDrafter
+from outrider.types import DraftTree
 from stats import chi_square, joint_law
 
 WORLD = World(vocab_size=4, seed=6, habit=0.5, draft_error=1.0)
@@ -86,6 +87,28 @@ def model() -> Drafter:
     return ModelDrafter(WORLD.draft(max_rows=ROWS))  # with fewer rows most requests would not be drafted for
 
 
+def model_tree(**options: Any) -> Drafter:
+    return ModelDrafter(WORLD.draft(max_rows=ROWS), branches=3, beam=2, **options)
+
+
+def trimmed_model() -> Drafter:
+    return ModelDrafter(WORLD.draft(max_rows=ROWS), draft_vocab=3)
+
+
+class LooksAhead(ModelDrafter):
+    """Drops a drawn token of little chance, where `min_confidence` would only have stopped after it."""
+
+    def propose(self, contexts: Sequence[DraftContext]) -> list[DraftTree]:
+        trees = super().propose(contexts)
+        return [self._shortened(tree) for tree in trees]
+
+    def _shortened(self, tree: DraftTree) -> DraftTree:
+        assert tree.confidence is not None or not tree.num_drafted
+        chances = tree.confidence or (1.0,)
+        size = next((node for node, chance in enumerate(chances) if chance < 0.5), len(chances))
+        return DraftTree(tree.tokens[:size], tree.parents[:size], tree.draft_probs)
+
+
 def lookup() -> Drafter:
     return make_found("lookup", WORLD)
 
@@ -113,19 +136,31 @@ CASES = [
     ("model", model, "block", SHAPED),
     ("lookup", lookup, "block", WARM),
     ("drawn-tree", drawn_tree, "block", WARM),
+    ("model-tree", model_tree, "rejection", WARM),
+    ("model-tree-stopped", lambda: model_tree(min_survival=0.25), "rejection", WARM),
     ("recycle", lambda: make_found("recycle", WORLD), "rejection", WARM),
     ("suffix", lambda: make_found("suffix", WORLD), "rejection", WARM),
 ]
-NAMES = [f"{rule}-{name}-{len(settings)}-{index}" for index, (name, _, rule, settings) in enumerate(CASES)]
+DEEP_CASES = [
+    *CASES,
+    ("model-tree", model_tree, "identical", SHAPED),
+    ("model-tree", model_tree, "rejection", SHAPED),
+    ("model-tree-ending", model_tree, "rejection", ENDING),
+    ("model-stopped", lambda: ModelDrafter(WORLD.draft(max_rows=ROWS), min_confidence=0.5), "rejection", WARM),
+    ("model-stopped", lambda: ModelDrafter(WORLD.draft(max_rows=ROWS), min_survival=0.3), "block", WARM),
+    ("model-tree", model_tree, "block", WARM),
+    ("model-trimmed", trimmed_model, "rejection", WARM),
+]
+NAMES = [f"{rule}-{name}-{len(settings)}-{index}" for index, (name, _, rule, settings) in enumerate(DEEP_CASES)]
 
 
-@pytest.mark.parametrize(("name", "make", "rule", "settings"), CASES, ids=NAMES)
+@pytest.mark.parametrize(("name", "make", "rule", "settings"), CASES, ids=NAMES[: len(CASES)])
 def test_joint_law_is_the_targets(name: str, make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
     assert fit(draw(make, rule, settings, RUNS), law_of(settings)) > 1e-3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "make", "rule", "settings"), CASES, ids=NAMES)
+@pytest.mark.parametrize(("name", "make", "rule", "settings"), DEEP_CASES, ids=NAMES)
 def test_joint_law_in_depth(name: str, make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
     assert fit(draw(make, rule, settings, 50_000), law_of(settings)) > 1e-3
 
@@ -141,11 +176,12 @@ def flat(law: torch.Tensor) -> torch.Tensor:
         (lambda: DrawnTree(WORLD, 2, 2, claims=flat), "rejection", WARM),
         (lambda: DrawnTree(WORLD, 1, 3, claims=flat), "block", WARM),
         (picked_tree, "typical", WARM),
+        (lambda: LooksAhead(WORLD.draft(max_rows=ROWS)), "rejection", WARM),
     ],
-    ids=["lying-chain", "lying-tree", "lying-chain-block", "lossy-rule"],
+    ids=["lying-chain", "lying-tree", "lying-chain-block", "lossy-rule", "looks-ahead"],
 )
 def test_negative_controls_fail(make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
-    """draft_probs that are not the law drawn from; and a rule that says of itself that it is lossy."""
+    """draft_probs that are not the law drawn from; a lossy rule; stopping before a token because of what it is."""
     assert fit(draw(make, rule, settings, RUNS), law_of(settings)) < 1e-6
 
 

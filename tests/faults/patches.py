@@ -27,7 +27,7 @@ def fault(name: str, path: str, old: str, new: str, *tests: str) -> Fault:
     return Fault(name, (Edit(path, old, new),), tests)
 
 
-ROW, LAWS, PROCESS, MODEL = "engine/row.py", "sampling/laws.py", "sampling/process.py", "drafters/model.py"
+ROW, LAWS, PROCESS = "engine/row.py", "sampling/laws.py", "sampling/process.py"
 EQUALITY, TARGETS, LAW, TREES = (f"conformance/test_{name}.py" for name in ("equality", "targets", "law", "trees"))
 TEXTS = f"{EQUALITY} identical_equals_plain and (model or right or chosen) and (everything or frequency)"
 
@@ -77,8 +77,8 @@ FAULTS = (
         f"{EQUALITY} identical_equals_plain and lookup and plain",
     ),
     fault(
-        "draft-model-not-truncated", MODEL,
-        "self._draft.truncate(self._slots[row], keep)", "pass",
+        "draft-model-not-truncated", "drafters/draft_cache.py",
+        "self.draft.truncate(self._slots[row], keep)", "pass",
         "cases/test_kvr.py fresh_drafter",
     ),
     Fault(
@@ -170,8 +170,8 @@ FAULTS = (
         f"{LAW} joint_law_is and rejection-model",
     ),
     fault(
-        "draft-probs-are-not-the-law-drawn-from", MODEL,
-        "self._laws.append(law.exp())", "self._laws.append((law / 2).softmax(0))",
+        "draft-probs-are-not-the-law-drawn-from", "drafters/expansion.py",
+        "{node: spot.law.exp() for", "{node: (spot.law / 2).softmax(0) for",
         "cases/test_dis.py model_drafter_reports", f"{LAW} joint_law_is and rejection-model",
     ),
     fault(
@@ -228,8 +228,8 @@ FAULTS = (
         "cases/test_voc.py wider_than",
     ),
     fault(
-        "padding-ids-drafted", MODEL,
-        "fitted = _fit(logits, self._target.info.vocab_size)", "fitted = logits",
+        "padding-ids-drafted", "drafters/vocabulary.py",
+        "return logits[:, : self._vocab_size]", "return logits",
         "cases/test_voc.py padding_rows or read_draft_probs",
     ),
     fault(

@@ -21,7 +21,7 @@ class DraftContext:
     tokens: every committed token, prompt first; the last is the root. Do not change it.
     noise, stream: draw sampled tokens with these and nothing else. Under the `identical` rule they are the target's own
     (which makes draft and target agree more often), private otherwise.
-    want_probs: the rule needs draft_probs if tokens are drawn.
+    want_probs: the rule needs draft_probs if tokens are drawn. chains_only: branches would be cut off.
     """
 
     row: int
@@ -32,6 +32,7 @@ class DraftContext:
     stream: Stream
     plan: Plan
     want_probs: bool
+    chains_only: bool = False
 
     @property
     def root(self) -> int:

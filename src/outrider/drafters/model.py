@@ -1,174 +1,189 @@
-"""A smaller model of the same vocabulary drafts chains, one token per pass of its own.
+"""A smaller model drafts: chains or trees, over its whole vocabulary or a part, of the target's family or of another.
 
-Its cache follows the committed text by itself: before drafting it drops what was rejected and feeds the committed
-tokens that it lacks (one, or two after a full acceptance). Source: Leviathan et al. (2023), Chen et al. (2023).
+Sources: Leviathan et al. (2023), Chen et al. (2023). The parts: draft_cache.py follows the committed text,
+expansion.py grows a tree from the draft's laws, vocabulary.py and pairing.py say which tokens may be proposed and what
+the target calls them, retelling.py and text_bridge.py carry texts between two tokenizers.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
-import torch
 from torch import Tensor
 
 from outrider.drafters.base import DraftContext, Drafter, TargetView
-from outrider.drafters.pairing import check_same_vocabulary
-from outrider.errors import OptionError
-from outrider.sampling.process import draft_law, draw_without_replacement
-from outrider.targets.base import Target
-from outrider.targets.loading import load_target
-from outrider.types import DraftTree, Outcome, pack
+from outrider.drafters.draft_cache import DraftCache
+from outrider.drafters.expansion import Expansion, Shape
+from outrider.drafters.pairing import BRIDGES, Bridge, pair
+from outrider.drafters.retelling import Retelling
+from outrider.drafters.text_bridge import TextDraft, Tongues
+from outrider.drafters.vocabulary import Vocabulary, sample_text, shortlist
+from outrider.errors import OptionError, PairingError
+from outrider.targets.base import Target, Tokenizer
+from outrider.types import DraftTree
 
-PREFILL_FROM = 17  # more missing tokens than this are prefilled without logits
-PREFILL_CHUNK = 256
+Draft = Expansion | TextDraft
 
 
 @dataclass
 class ModelDrafter(Drafter):
     """Drafts with `model`: a name, hub id, folder or .gguf file, or a loaded target.
 
-    min_confidence: stop a chain after a token to which the draft model gave less than this. dtype: of its weights,
-    default the checkpoint's. device: default the target's. backend: of the draft model alone, as in `load`.
+    Trees. branches: most children of a node, 1 for chains. The nodes that a plan allows are the likeliest ones, by the
+    product of the draft's chances along the path. beam: nodes of one depth that one pass of the draft model looks
+    beyond; 1 costs what a chain costs and branches off its likeliest path only.
+
+    Stopping early. min_confidence: nothing is drafted after a token to which the draft model gave less than this.
+    min_survival: likewise for the product of the chances along the path. Neither looks ahead.
+
+    A part of the vocabulary. draft_vocab: only that many tokens are proposed, the most frequent of a text; the draft
+    model's head is cut to them, which saves its time. draft_vocab_text: the file of that text; default the project's
+    own prompts, and then the lowest ids.
+
+    Another tokenizer. bridge: "auto" needs none if the vocabularies agree, else takes the better of the two others;
+    "intersection": proposes the tokens that both vocabularies hold; "text": writes text, which is cut into the target's
+    tokens, and is dropped if that changes it; "none": refuses another tokenizer.
+
+    dtype: of the draft model's weights, default the checkpoint's. device: default the target's.
     """
 
     name: ClassVar[str] = "model"
     preferred_depth: ClassVar[int] = 4
 
     model: str | Target
+    branches: int = 1
+    beam: int = 1
     min_confidence: float = 0.0
+    min_survival: float = 0.0
+    draft_vocab: int | None = None
+    draft_vocab_text: str | None = None
+    bridge: Bridge = "auto"
     dtype: str | None = None
     device: str | None = None
-    backend: str = "auto"
-    _slots: dict[int, int] = field(default_factory=dict[int, int], init=False, repr=False)
-    _fed: dict[int, list[int]] = field(default_factory=dict[int, list[int]], init=False, repr=False)
+    _tellers: dict[int, Retelling] = field(default_factory=dict[int, Retelling], init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.min_confidence <= 1.0:
-            raise OptionError(f"min_confidence is {self.min_confidence!r}; it must lie between 0 and 1")
+        for option in ("branches", "beam", "draft_vocab"):
+            value = getattr(self, option)
+            if value is not None and (type(value) is not int or value < 1):
+                raise OptionError(f"{option} is {value!r}; it must be a whole number of at least 1")
+        for option in ("min_confidence", "min_survival"):
+            if not 0.0 <= getattr(self, option) <= 1.0:
+                raise OptionError(f"{option} is {getattr(self, option)!r}; it must lie between 0 and 1")
+        if self.bridge not in BRIDGES:
+            raise OptionError(f"bridge is {self.bridge!r}; it must be one of {', '.join(BRIDGES)}")
+        if self.beam > 1 and self.branches == 1:
+            raise OptionError(
+                f"beam={self.beam} looks beyond several nodes of a depth; it needs branches of at least 2"
+            )
+        if self.draft_vocab_text is not None and self.draft_vocab is None:
+            raise OptionError("draft_vocab_text says which tokens are frequent; it needs draft_vocab=NUMBER")
+        if self.branches > 1:  # read by policies; of the instance, because it depends on an option
+            vars(self)["preferred_nodes"] = self.preferred_depth * min(self.branches, 3)
 
     def bind(self, target: TargetView) -> None:
         self._target = target
-        self._draft = self._load(target) if isinstance(self.model, str) else self.model
-        check_same_vocabulary(target, self._draft.info, self._draft.tokenizer)
-        self._free = list(range(self._draft.info.max_rows))
-        self._slots.clear()
-        self._fed.clear()
+        draft = self._load(target) if isinstance(self.model, str) else self.model
+        self._pairing = pair(self.bridge, target, draft, lambda: sample_text(self.draft_vocab_text))
+        draft_ids = self._proposable(draft)
+        trimmed = None if self.draft_vocab is None or draft_ids is None else _trimmed(draft, draft_ids)
+        self._vocabulary = self._named(draft_ids, head_only=trimmed is not None)
+        self._cache = DraftCache(trimmed or draft)
+        self._reader = draft.tokenizer
+        self._ends = frozenset(draft.info.eos_token_ids)
+        self._shape = Shape(self.branches, self.beam, self.min_confidence, self.min_survival)
+        self._tellers.clear()
 
     def _load(self, target: TargetView) -> Target:
-        options: dict[str, Any] = {"dtype": self.dtype, "device": self.device or str(target.info.device)}
-        return load_target(str(self.model), backend=self.backend, max_rows=target.info.max_rows, **options)
+        from outrider.targets.hf.loader import load_target  # slow import: transformers
+
+        device = self.device or str(target.info.device)
+        return load_target(str(self.model), dtype=self.dtype, device=device, max_rows=target.info.max_rows)
 
     def end(self, row: int) -> None:
-        self._fed.pop(row, None)
-        if (slot := self._slots.pop(row, None)) is not None:
-            self._draft.free([slot])
-            self._free.append(slot)
+        self._tellers.pop(row, None)
+        self._cache.end(row)
 
     def propose(self, contexts: Sequence[DraftContext]) -> list[DraftTree]:
-        chains = [_Chain(context, self._depth(context)) for context in contexts]
-        going = [chain for chain in chains if chain.depth > 0 and self._take_slot(chain.context.row)]
-        self._catch_up(going)
-        logits = self._feed(going)
+        drafts = [self._begin(context) for context in contexts]
+        self._grow([draft for draft in drafts if not isinstance(draft, DraftTree) and draft.wanted])
+        return [draft if isinstance(draft, DraftTree) else draft.tree() for draft in drafts]
+
+    def _grow(self, going: list[Draft]) -> None:
+        """Passes of the draft model until no row wants another."""
         while going:
-            going = [chain for chain, row in zip(going, logits, strict=True) if self._draw(chain, row)]
-            logits = self._feed(going)
-        return [chain.tree(self._note(chain)) for chain in chains]
+            looks = [draft.look() for draft in going]
+            for draft, logits in zip(going, self._cache.look(looks), strict=True):
+                draft.take(self._read(draft, logits))
+            finished = [draft for draft in going if not draft.wanted]
+            kept = [draft.look() if draft.wanted else draft.likeliest() for draft in going]
+            self._cache.keep(kept, [draft.row for draft in finished])
+            going = [draft for draft in going if draft.wanted]
 
-    def _depth(self, context: DraftContext) -> int:
-        room = self._draft.info.max_length - len(context.tokens)
-        return min(context.plan.max_depth, context.plan.max_nodes, room)
-
-    def _note(self, chain: "_Chain") -> str:
-        limit = self._draft.info.max_length
-        if len(chain.context.tokens) >= limit:
-            return f"no drafts past the draft model's limit of {limit} tokens"
-        return "" if chain.context.row in self._slots else f"the draft model has only {self._draft.info.max_rows} rows"
-
-    def _take_slot(self, row: int) -> bool:
-        if row not in self._slots and self._free:
-            self._slots[row] = self._free.pop()
-            self._fed[row] = []
-        return row in self._slots
-
-    def _catch_up(self, chains: Sequence["_Chain"]) -> None:
-        """Drop what was rejected; queue the committed tokens that the cache lacks, long stretches prefilled at once."""
-        for chain in chains:
-            row, tokens = chain.context.row, chain.context.tokens
-            fed = self._fed[row]
-            keep = _common_prefix(fed, tokens, len(tokens) - 1)
-            del fed[keep:]
-            self._draft.truncate(self._slots[row], keep)
-            while len(tokens) - len(fed) >= PREFILL_FROM:
-                piece = tokens[len(fed) : min(len(fed) + PREFILL_CHUNK, len(tokens) - 1)]
-                self._draft.prefill([self._slots[row]], [piece])
-                fed.extend(piece)
-            chain.queued = list(tokens[len(fed) :])
-
-    def _feed(self, chains: Sequence["_Chain"]) -> Tensor:
-        """Logits (rows, V of the draft) after each chain's queued tokens, which join its cache."""
-        if not chains:
-            return torch.empty(0, 0)
-        slots = [self._slots[chain.context.row] for chain in chains]
-        trees = [DraftTree.chain(chain.queued[0], chain.queued[1:]) for chain in chains]
-        lengths = [len(self._fed[chain.context.row]) for chain in chains]
-        packed = pack(trees, slots, lengths, self._draft.info.device)
-        last = torch.tensor([end - 1 for end in packed.starts[1:]], device=packed.tokens.device)
-        logits = self._draft.score(packed, last).logits
-        self._draft.commit(
-            {slot: Outcome(tuple(range(len(tree.tokens))), -1) for slot, tree in zip(slots, trees, strict=True)}
-        )
-        for chain in chains:
-            self._fed[chain.context.row].extend(chain.queued)
-        return logits
-
-    def _draw(self, chain: "_Chain", logits: Tensor) -> bool:
-        """Draw the chain's next token; whether another one should follow depends on what was drawn alone."""
-        context = chain.context
-        history = [*context.tokens, *chain.drawn]
+    def _begin(self, context: DraftContext) -> Draft | DraftTree:
+        """The row's draft, its cache in step with the text; or the bare root, if there can be none."""
+        draft_ids, info = self._tell(context), self._cache.draft.info
+        if draft_ids is None:  # the text ends within a character
+            return DraftTree.root(context.root)
+        if not self._cache.admit(context.row):
+            return DraftTree.root(context.root, f"the draft model has only {info.max_rows} rows")
+        if len(draft_ids) >= info.max_length:
+            note = f"no drafts past the draft model's limit of {info.max_length} tokens"
+            return DraftTree.root(context.root, note)
+        self._cache.follow(context.row, draft_ids)
+        depth = min(context.plan.max_depth, context.plan.max_nodes, info.max_length - len(draft_ids))
+        if self._pairing.kind == "text":
+            return TextDraft(context, depth, self._shape, draft_ids, self._tongues())
         ends = context.params.end_token_ids(self._target.info.eos_token_ids)
-        fitted = _fit(logits, self._target.info.vocab_size)
-        law = draft_law(fitted, history, context.num_prompt, context.params, ends)
-        drawn = draw_without_replacement(law, context.noise, len(history), 1, context.stream)
-        if not drawn:
-            return False
-        chain.add(drawn[0], law)
-        return len(chain.drawn) < chain.depth and chain.confidence[-1] >= self.min_confidence
+        return Expansion(context, depth, self._shape, ends, draft_ids, self._vocabulary.to_draft)
+
+    def _tell(self, context: DraftContext) -> Sequence[int] | None:
+        """The committed text in the draft model's ids."""
+        if self._pairing.kind == "direct":
+            return context.tokens
+        if context.row not in self._tellers:
+            source, goal = self._tokenizers()
+            self._tellers[context.row] = Retelling(source, goal)
+        return self._tellers[context.row].tell(context.tokens)
+
+    def _read(self, draft: Draft, logits: Tensor) -> Sequence[Tensor]:
+        """The draft model's logits as the row's draft takes them, on the target's device."""
+        logits = logits.to(self._target.info.device)
+        read = self._vocabulary.select if isinstance(draft, TextDraft) else self._vocabulary.spread
+        return list(read(logits))
+
+    def _proposable(self, draft: Target) -> list[int] | None:
+        """The draft model's ids that may be proposed; None: all. Raises PairingError if there are none."""
+        shared = self._pairing.shared
+        if self.draft_vocab is None:
+            return None if shared is None else list(shared)
+        chosen = shortlist(self.draft_vocab, draft.info, draft.tokenizer, sample_text(self.draft_vocab_text))
+        if self._pairing.kind == "direct":
+            chosen = [token for token in chosen if token < self._target.info.vocab_size]
+        elif shared is not None:
+            chosen = [token for token in chosen if token in shared]
+        if not chosen:
+            raise PairingError(
+                f"of the draft_vocab={self.draft_vocab} tokens the target knows none; choose a larger one"
+            )
+        return chosen
+
+    def _named(self, draft_ids: list[int] | None, *, head_only: bool) -> Vocabulary:
+        shared = self._pairing.shared
+        names = None if draft_ids is None or shared is None else [shared[token] for token in draft_ids]
+        info = self._target.info
+        return Vocabulary(info.vocab_size, draft_ids, names, head_only=head_only, device=info.device)
+
+    def _tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """The target's and the draft's; `pair` has seen to it that both are there."""
+        return cast(Tokenizer, self._target.tokenizer), cast(Tokenizer, self._reader)
+
+    def _tongues(self) -> Tongues:
+        target, draft = self._tokenizers()
+        return Tongues(draft, target, self._ends, self._vocabulary.draft_ids)
 
 
-class _Chain:
-    """One row's draft in the making."""
-
-    def __init__(self, context: DraftContext, depth: int) -> None:
-        self.context = context
-        self.depth = depth
-        self.queued: list[int] = []
-        self.drawn: list[int] = []
-        self.confidence: list[float] = []
-        self._laws: list[Tensor] = []
-
-    def add(self, token: int, law: Tensor) -> None:
-        self.drawn.append(token)
-        self.queued = [token]
-        self.confidence.append(float(law[token].exp()))
-        if self.context.want_probs and not self.context.params.greedy:
-            self._laws.append(law.exp())
-
-    def tree(self, note: str) -> DraftTree:
-        if not self.drawn:
-            return DraftTree.root(self.context.root, note)
-        probs = torch.stack([*self._laws, torch.zeros_like(self._laws[-1])]) if self._laws else None
-        return DraftTree.chain(self.context.root, self.drawn, probs, self.confidence)
-
-
-def _common_prefix(fed: Sequence[int], tokens: Sequence[int], limit: int) -> int:
-    """How many leading tokens agree, at most `limit`."""
-    size = min(len(fed), limit)
-    if list(fed[:size]) == list(tokens[:size]):
-        return size
-    return next(i for i in range(size) if fed[i] != tokens[i])
-
-
-def _fit(logits: Tensor, vocab_size: int) -> Tensor:
-    """Draft logits over the target's ids: extra ids cut off, missing ones impossible."""
-    missing = vocab_size - logits.shape[-1]
-    return torch.nn.functional.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[:vocab_size]
+def _trimmed(draft: Target, ids: Sequence[int]) -> Target | None:
+    """The draft model with a head of these rows alone, if its kind can do that."""
+    trim = getattr(draft, "trimmed", None)
+    return None if trim is None else trim(ids)

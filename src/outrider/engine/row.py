@@ -132,6 +132,7 @@ class Row:
             stream="token" if self.rule.shared_noise else "draft",
             plan=plan,
             want_probs=self.rule.needs_draft_probs,
+            chains_only=self.rule.chains_only,
         )
 
     def laws(self, logits: Tensor, tree: DraftTree, argmax: Sequence[int] | None) -> Laws:

@@ -15,6 +15,7 @@ from outrider.targets.hf import bridge
 from outrider.targets.hf.exact import differences
 from outrider.targets.hf.facts import cache_shape, choose_max_length, refuse_unsupported
 from outrider.targets.hf.generation import end_token_ids
+from outrider.targets.hf.head import with_head_rows
 from outrider.targets.hf.kv_cache import KVCache
 from outrider.targets.hf.layout import Pass, lay_out
 from outrider.targets.hf.linear import make_row_independent
@@ -71,6 +72,17 @@ class HFTarget:
     @property
     def tokenizer(self) -> HFTokenizer | None:
         return self._tokenizer
+
+    def trimmed(self, ids: Sequence[int]) -> "HFTarget":
+        """This model with a head of these rows alone: column i of its logits speaks of ids[i], and vocab_size is their
+        number. It shares the weights and has cache rows of its own. Raises OptionError.
+        """
+        twin = copy.copy(self)
+        twin._model = with_head_rows(self._model, ids)
+        twin._cache = KVCache(self._cache.shape, _cache_dtype(self._model), self.info.device)
+        twin._scored = None
+        twin.info = replace(self.info, vocab_size=len(ids))
+        return twin
 
     @torch.no_grad()
     def prefill(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
