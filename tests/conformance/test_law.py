@@ -136,7 +136,6 @@ CASES = [
     ("model", model, "block", SHAPED),
     ("lookup", lookup, "block", WARM),
     ("drawn-tree", drawn_tree, "block", WARM),
-    ("model-tree", model_tree, "rejection", WARM),
     ("model-tree-stopped", lambda: model_tree(min_survival=0.25), "rejection", WARM),
     ("recycle", lambda: make_found("recycle", WORLD), "rejection", WARM),
     ("suffix", lambda: make_found("suffix", WORLD), "rejection", WARM),
@@ -144,6 +143,7 @@ CASES = [
 DEEP_CASES = [
     *CASES,
     ("model-tree", model_tree, "identical", SHAPED),
+    ("model-tree", model_tree, "rejection", WARM),
     ("model-tree", model_tree, "rejection", SHAPED),
     ("model-tree-ending", model_tree, "rejection", ENDING),
     ("model-stopped", lambda: ModelDrafter(WORLD.draft(max_rows=ROWS), min_confidence=0.5), "rejection", WARM),

@@ -75,13 +75,7 @@ class Spots:
         tokens = draw_without_replacement(law, noise, position, self._width, self._context.stream)
         if not tokens:
             return None
-        chances = law[tokens].exp().tolist()
-        ids = best(law, len(tokens))
-        greatest = list(zip(ids.tolist(), law[ids].exp().tolist(), strict=True))
-        prospects = [
-            next(chance for token, chance in greatest if token not in tokens[:count]) for count in range(len(tokens))
-        ]
-        return Spot(tokens, chances, prospects, law)
+        return Spot(tokens, law[tokens].exp().tolist(), _greatest_left(law, tokens), law)
 
     def _choose(self, law: Tensor, position: int) -> Spot | None:
         """By noisy score. Chances: softmax of the scores as if logits erred by about 1, whatever the temperature.
@@ -100,6 +94,13 @@ class Spots:
         order = best(scores, self._width)
         chances = (scores[order] - scores.logsumexp(0)).exp().clamp(max=1.0).tolist()
         return Spot(ids[order].tolist(), chances, chances)
+
+
+def _greatest_left(law: Tensor, drawn: Sequence[int]) -> list[float]:
+    """Before each draw: the greatest chance of a token that was not drawn by then."""
+    ids = best(law, len(drawn))
+    greatest = list(zip(ids.tolist(), law[ids].exp().tolist(), strict=True))
+    return [next(chance for token, chance in greatest if token not in drawn[:count]) for count in range(len(drawn))]
 
 
 def _warm(params: SamplingParams) -> SamplingParams:
