@@ -75,12 +75,12 @@ class PieceTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The longest piece at every place; a byte that no piece begins with is passed over."""
-        rest, ids = text.encode(), []
-        while rest:
-            fitting = [i for i, piece in enumerate(self.pieces) if piece and rest.startswith(piece)]
+        rest, place, ids = text.encode(), 0, []
+        while place < len(rest):
+            fitting = [i for i, piece in enumerate(self.pieces) if piece and rest.startswith(piece, place)]
             longest = max(fitting, key=lambda i: len(self.pieces[i]), default=None)
             ids += [] if longest is None else [longest]
-            rest = rest[1 if longest is None else len(self.pieces[longest]) :]
+            place += 1 if longest is None else len(self.pieces[longest])
         return ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
