@@ -1,6 +1,6 @@
 """Draft models that propose a part of their vocabulary, or whose vocabulary is another: spelling, maps, bridges."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from helpers import PieceTokenizer, World, run, tokens_of, with_text
 from helpers_models import VOCAB, llama, near_copy, target
 from helpers_reference import decode
+from helpers_speed import quick
 from outrider import Engine
 from outrider.drafters.base import TargetView
 from outrider.drafters.model import ModelDrafter
@@ -19,12 +20,20 @@ from outrider.drafters.retelling import Retelling, told_back
 from outrider.drafters.spelling import spell
 from outrider.drafters.vocabulary import Vocabulary, sample_text, shared_tokens, shortlist
 from outrider.errors import OptionError, PairingError
+from outrider.kernels import available
 from outrider.targets.base import Target
+from outrider.targets.hf.int8 import quantize_model
 from outrider.testing import FunctionTarget
 from outrider.types import DraftTree, pack
 
 WORLD = World(seed=31)
 RULES = ("identical", "rejection", "block")
+
+
+@pytest.fixture(autouse=True)
+def _quick() -> Iterator[None]:
+    with quick():
+        yield
 
 
 class Words:
@@ -106,6 +115,16 @@ def test_a_trimmed_head_gives_the_same_columns_and_spares_the_others(dtype: torc
     assert (part.length(0), whole.length(0)) == (2, 0)
 
 
+@pytest.mark.skipif(not available()[0], reason=available()[1])
+def test_a_head_of_int8_weights_can_be_trimmed() -> None:
+    model = near_copy(llama(dtype=torch.bfloat16), noise=0.0)
+    quantize_model(model)
+    whole = target(model, quantize="int8")
+    packed = pack([DraftTree((3, 7, 9, 22), (-1, 0, 0, 1))], [0], [0])
+    expected = whole.score(packed).logits
+    assert torch.equal(whole.trimmed([2, 0, 19]).score(packed).logits, expected[:, [2, 0, 19]])
+
+
 @pytest.mark.parametrize("ids", [[], [VOCAB], [-1]])
 def test_heads_have_no_other_rows(ids: list[int]) -> None:
     with pytest.raises(OptionError, match="rows 0 to 22"):
@@ -117,9 +136,9 @@ def test_a_trimmed_draft_proposes_its_shortlist_alone(rule: str) -> None:
     engine = Engine(target(llama()), ModelDrafter(target(near_copy(llama())), branches=2, draft_vocab=9), rule=rule)
     drafted = set[int]()
     engine._drafting.drafters["model"].observe = lambda row, tree, *rest: drafted.update(tree.tokens[1:])  # type: ignore
-    found = run(engine, [[1], [2, 3]], max_new_tokens=40)
-    assert tokens_of(found) == tokens_of(run(Engine(target(llama())), [[1], [2, 3]], max_new_tokens=40))
-    run(engine, [[1], [2, 3]], max_new_tokens=40, temperature=1.0, seed=1, min_new_tokens=3)
+    found = run(engine, [[1], [2, 3]], max_new_tokens=25)
+    assert tokens_of(found) == tokens_of(run(Engine(target(llama())), [[1], [2, 3]], max_new_tokens=25))
+    run(engine, [[1], [2, 3]], max_new_tokens=25, temperature=1.0, seed=1, min_new_tokens=3)
     assert drafted == set(range(9)) & drafted
     assert len(drafted) > 3
 
@@ -193,8 +212,8 @@ def test_another_vocabulary_writes_the_plain_text(bridge: Any, pieces: list[byte
     prompts = [[1], [0, 3, 5], [6, 7, 2, 2, 1]]
     settings = [{}, {"frequency_penalty": 0.2}] + ([{"temperature": 1.0, "seed": 4}] if rule == "identical" else [])
     for options in settings:
-        found = run(engine, prompts, max_new_tokens=30, **options)
-        assert tokens_of(found) == tokens_of(run(plain, prompts, max_new_tokens=30, **options))
+        found = run(engine, prompts, max_new_tokens=20, **options)
+        assert tokens_of(found) == tokens_of(run(plain, prompts, max_new_tokens=20, **options))
         assert all(completion.stats.accepted > 0 for completion in found)
 
 
@@ -318,7 +337,7 @@ def test_a_draft_of_another_dtype(rule: str, of_target: torch.dtype, of_draft: t
     engine = Engine(one, ModelDrafter(other, branches=2), rule=rule)
     plain = Engine(target(llama(dtype=of_target)))
     for options in ({}, {"temperature": 1.0, "seed": 2}):
-        found = run(engine, [[1], [2, 3]], max_new_tokens=25, **options)
+        found = run(engine, [[1], [2, 3]], max_new_tokens=16, **options)
         if not options or rule == "identical":
-            assert tokens_of(found) == tokens_of(run(plain, [[1], [2, 3]], max_new_tokens=25, **options))
+            assert tokens_of(found) == tokens_of(run(plain, [[1], [2, 3]], max_new_tokens=16, **options))
         assert sum(completion.stats.accepted for completion in found) > 0
