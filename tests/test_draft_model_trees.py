@@ -267,7 +267,7 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
         ModelDrafter("qwen-0.5b", **options)
 
 
-@pytest.mark.parametrize("option", ["dtype", "device", "quantize"])
+@pytest.mark.parametrize("option", ["dtype", "device", "quantize", "backend"])
 def test_options_of_loading_are_not_ignored_for_a_loaded_model(option: str) -> None:
     with pytest.raises(OptionError, match=f"{option} is for a draft model given by name"):
         ModelDrafter(WORLD.draft(), **{option: "cpu"})

@@ -56,8 +56,8 @@ def test_byte_level_tokens_are_read_as_bytes() -> None:
 
 
 def test_sentence_piece_tokens_are_read_as_bytes() -> None:
-    spelled = spell(Words("<0x41>", "▁the", "A", "<0x0A>", "é", "<end>"))  # type: ignore[arg-type]
-    assert spelled == {b" the": 1, b"A": 2, b"\n": 3, "é".encode(): 4, b"<end>": 5}
+    spelled = spell(Words("<0x41>", "▁the", "A", "<0x0A>", "é", "<end>", "Ġ", "▁a"))  # type: ignore[arg-type]
+    assert spelled == {b" the": 1, b"A": 2, b"\n": 3, "é".encode(): 4, b"<end>": 5, "Ġ".encode(): 6, b" a": 7}
 
 
 def test_all_bytes_have_one_character_each() -> None:

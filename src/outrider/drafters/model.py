@@ -20,6 +20,7 @@ from outrider.drafters.text_bridge import TextDraft, Tongues
 from outrider.drafters.vocabulary import Vocabulary, sample_text, shortlist
 from outrider.errors import OptionError, PairingError
 from outrider.targets.base import Target, Tokenizer
+from outrider.targets.loading import load_target
 from outrider.types import DraftTree
 
 Draft = Expansion | TextDraft
@@ -46,6 +47,7 @@ class ModelDrafter(Drafter):
 
     The draft model itself, if `model` is a name. dtype: of its weights, default the checkpoint's. device: default the
     target's. quantize: "int8" halves what a pass reads, on CPUs; it changes the draft a little and the text not at all.
+    backend: of the draft model alone, as in `load`.
     """
 
     name: ClassVar[str] = "model"
@@ -62,6 +64,7 @@ class ModelDrafter(Drafter):
     dtype: str | None = None
     device: str | None = None
     quantize: str | None = None
+    backend: str = "auto"
     _tellers: dict[int, Retelling] = field(default_factory=dict[int, Retelling], init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -74,8 +77,8 @@ class ModelDrafter(Drafter):
                 raise OptionError(f"{option} is {getattr(self, option)!r}; it must lie between 0 and 1")
         if self.bridge not in BRIDGES:
             raise OptionError(f"bridge is {self.bridge!r}; it must be one of {', '.join(BRIDGES)}")
-        for option in ("dtype", "device", "quantize"):
-            if getattr(self, option) is not None and not isinstance(self.model, str):
+        for option in ("dtype", "device", "quantize", "backend"):
+            if getattr(self, option) not in (None, "auto") and not isinstance(self.model, str):
                 raise OptionError(f"{option} is for a draft model given by name; this one is loaded already")
         if self.beam > 1 and self.branches == 1:
             raise OptionError(
@@ -100,11 +103,14 @@ class ModelDrafter(Drafter):
         self._tellers.clear()
 
     def _load(self, target: TargetView) -> Target:
-        from outrider.targets.hf.loader import load_target  # slow import: transformers
-
-        device = self.device or str(target.info.device)
-        rows, name = target.info.max_rows, str(self.model)
-        return load_target(name, dtype=self.dtype, device=device, max_rows=rows, quantize=self.quantize)
+        return load_target(
+            str(self.model),
+            backend=self.backend,
+            dtype=self.dtype,
+            device=self.device or str(target.info.device),
+            max_rows=target.info.max_rows,
+            quantize=self.quantize,
+        )
 
     def end(self, row: int) -> None:
         self._tellers.pop(row, None)

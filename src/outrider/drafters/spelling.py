@@ -25,10 +25,12 @@ def spell(tokenizer: Tokenizer) -> dict[bytes, int]:
 
 
 def _style(texts: Mapping[str, int]) -> Callable[[str], bytes]:
-    """How this vocabulary is read: told from how it writes the commonest of words, or a space alone."""
-    if any(word in texts for word in ("Ġthe", "Ġa", "Ġ")):
+    """How this vocabulary is read: told from how it begins words. (Either sign may be a letter of the other kind.)"""
+    byte_level = sum(text.startswith("Ġ") for text in texts)
+    sentence_piece = sum(text.startswith("▁") for text in texts)
+    if byte_level > sentence_piece:
         return _byte_level
-    if any(word in texts for word in ("▁the", "▁a", "▁")):
+    if sentence_piece:
         return _sentence_piece
     return str.encode
 
