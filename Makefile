@@ -9,7 +9,7 @@ ARGS ?=
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 
-.PHONY: help demo test test-slow check faults bench explain llamacpp tree clean
+.PHONY: help demo test test-slow check faults bench explain llamacpp tree pages clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ llamacpp: $(VENV)/runtime ## build llama.cpp for GGUF files: optional, some minu
 
 tree: $(VENV)/dev ## write the README's file tree
 	@$(BIN)/python tests/readme_tree.py
+
+pages: $(VENV)/dev ## write docs/drafters, a page for every drafter
+	@PYTHONPATH=src $(BIN)/python tests/drafter_pages.py
 
 clean: ## remove the virtual environment
 	rm -rf $(VENV)

@@ -37,7 +37,8 @@ class World:
         return self.target_logits(tokens) + self.draft_error * self._histories[hash((2, *tokens)) % NUM_HISTORIES]
 
     def target(self, eos: Sequence[int] = (), **options: Any) -> FunctionTarget:
-        return FunctionTarget(self.target_logits, self.vocab_size, eos, **options)
+        parts = {"part_logits": lambda layers: self.draft_logits, "num_layers": 4}
+        return FunctionTarget(self.target_logits, self.vocab_size, eos, **{**parts, **options})
 
     def draft(self, **options: Any) -> FunctionTarget:
         return FunctionTarget(self.draft_logits, self.vocab_size, **options)
@@ -129,6 +130,7 @@ def assert_figures(completion: Completion) -> None:
     stats = completion.stats
     assert stats.delivered == len(completion.token_ids)
     assert 0 <= stats.accepted <= stats.proposed
+    assert sum(stats.accepted_by.values()) == stats.accepted
     assert stats.accepted <= stats.delivered <= stats.accepted + stats.rounds
     assert stats.tokens_per_round <= stats.max_proposed + 1
     assert sum(stats.accepted_per_position) * stats.rounds - stats.accepted < 1e-6
@@ -156,3 +158,5 @@ def _assert_forgotten(drafter: Drafter) -> None:
     if hasattr(drafter, "_cache"):
         assert not drafter._cache.in_use()
         assert_empty(drafter._cache.draft)
+    for part in getattr(drafter, "parts", ()):
+        _assert_forgotten(part)

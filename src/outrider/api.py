@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from outrider.acceptance import Rule, make_rule
 from outrider.drafters.base import Drafter
 from outrider.drafters.registry import available_drafters, make_drafter
 from outrider.engine.engine import Engine
+from outrider.engine.trace import RoundTrace
 from outrider.errors import ModelError, OptionError, OutriderWarning, UnsupportedError
 from outrider.models import is_model
 from outrider.policy.base import Policy
@@ -34,6 +35,7 @@ def load(
     backend_options: Mapping[str, Any] | str | None = None,
     ignore_generation_config: bool = False,
     allow_plain: bool = False,
+    on_round: Callable[[RoundTrace], None] | None = None,
     **drafter_options: Any,
 ) -> Engine:
     """An engine for a model by name, hub id, folder or .gguf file, and a drafter by name, spec or object.
@@ -48,7 +50,7 @@ def load(
     device or bitwise passes are asked for. backend_options: of llama.cpp, a mapping or `threads=2,cache_type=q8_0`.
     ignore_generation_config: the settings of the model's generation_config.json are no defaults (end tokens stay).
     allow_plain: a drafter that cannot be loaded or does not fit the target is warned about, and the engine decodes
-    plainly and says why; default: an error.
+    plainly and says why; default: an error. on_round: called with a RoundTrace after every round.
     Raises ModelError, PairingError, UnsupportedError, OptionError.
     """
     chosen = resolve_drafter(drafter, **drafter_options)
@@ -67,12 +69,12 @@ def load(
     loaded = _load_target(target, settings)  # slow, so names are checked first
     wanted = ("auto" if keeps.shared_noise else "fixed") if policy is None else policy
     try:
-        return Engine(loaded, chosen, rule=keeps, policy=wanted)
+        return Engine(loaded, chosen, rule=keeps, policy=wanted, on_round=on_round)
     except (ModelError, UnsupportedError) as error:
         if not allow_plain:
             raise
         warnings.warn(f"decoding without drafts: {error}", OutriderWarning, stacklevel=2)
-        return Engine(loaded, rule=keeps, plain_because=str(error))
+        return Engine(loaded, rule=keeps, on_round=on_round, plain_because=str(error))
 
 
 def resolve_drafter(

@@ -8,7 +8,7 @@ A tree lives on the host as tuples (it is small and walked in Python); a packed 
 This module must not import annotations from __future__: the shape checks would silently be skipped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,7 +24,8 @@ class DraftTree:
     draft_probs[n] is the law from which the children of node n were drawn, in node order, without replacement;
     None where children were chosen, not drawn (their law is then a point mass). confidence[n] is the drafter's
     own estimate of the chance that node n is kept given that its parent is (the root's is 1); it never
-    influences acceptance. note: why the proposal is short or absent, if the user should know.
+    influences acceptance. sources[n]: whose token node n is, where that is not simply the drafter that was asked (""
+    for the root; empty: its own, all of them). note: why the proposal is short or absent, if the user should know.
     """
 
     tokens: tuple[int, ...]
@@ -32,6 +33,7 @@ class DraftTree:
     draft_probs: Float[Tensor, "n V"] | None = None
     confidence: tuple[float, ...] | None = None
     note: str = ""
+    sources: tuple[str, ...] = ()
 
     @classmethod
     def root(cls, token: int, note: str = "") -> "DraftTree":
@@ -194,7 +196,8 @@ class PhaseSeconds:
 class RowRound:
     """What one row did in one round. delivered counts the tokens that the user got, after any cut.
 
-    accepted counts kept draft tokens among the delivered ones; depth is the tree's.
+    accepted counts kept draft tokens among the delivered ones, accepted_by the same by whose they were; depth is the
+    tree's.
     """
 
     row: int
@@ -204,6 +207,7 @@ class RowRound:
     delivered: int
     depth: int
     context_length: int
+    accepted_by: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True)

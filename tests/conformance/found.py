@@ -14,8 +14,10 @@ from outrider.drafters.registry import make_drafter
 MINIMAL_OPTIONS: dict[str, Callable[[World], dict[str, Any]]] = {
     "none": lambda world: {},
     "lookup": lambda world: {},
+    "mix": lambda world: {"drafters": ["suffix", "recycle", make_drafter("model", model=world.draft())]},
     "model": lambda world: {"model": world.draft()},
     "recycle": lambda world: {},
+    "self": lambda world: {},
     "suffix": lambda world: {},
 }
 """The options without which a drafter cannot be made. A new drafter needs one line here, and then passes everything."""

@@ -17,6 +17,7 @@ from helpers_drafters import DrawnTree, chosen_tree
 from helpers_reference import law
 from outrider import Engine, Request, SamplingParams
 from outrider.drafters.base import DraftContext, Drafter
+from outrider.drafters.mix import MixDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.policy.fixed import FixedPolicy
 from outrider.testing import FunctionDrafter
@@ -113,6 +114,23 @@ def lookup() -> Drafter:
     return make_found("lookup", WORLD)
 
 
+def mix() -> Drafter:
+    """A draft model, a drafter that draws whatever it is asked, and one that copies."""
+    return MixDrafter([model(), DrawnTree(WORLD, 2, 2), make_found("suffix", WORLD)], min_survival=0.2)
+
+
+class Particular(DrawnTree):
+    """Draws, keeps only what it finds likely, and says that what is left was drawn: the fault that `mix` avoids."""
+
+    def propose_row(self, context: DraftContext) -> DraftTree:
+        tree = super().propose_row(context)
+        assert tree.draft_probs is not None
+        size = 1
+        while size < len(tree.tokens) and tree.draft_probs[size - 1, tree.tokens[size]] > 0.4:
+            size += 1
+        return DraftTree(tree.tokens[:size], tree.parents[:size], tree.draft_probs[:size])
+
+
 def drawn_tree() -> Drafter:
     return DrawnTree(WORLD, width=2, depth=2)
 
@@ -139,6 +157,7 @@ CASES = [
     ("model-tree-stopped", lambda: model_tree(min_survival=0.25), "rejection", WARM),
     ("recycle", lambda: make_found("recycle", WORLD), "rejection", WARM),
     ("suffix", lambda: make_found("suffix", WORLD), "rejection", WARM),
+    ("mix", lambda: mix(), "rejection", WARM),
 ]
 DEEP_CASES = [
     *CASES,
@@ -149,6 +168,8 @@ DEEP_CASES = [
     ("model-stopped", lambda: ModelDrafter(WORLD.draft(max_rows=ROWS), min_confidence=0.5), "rejection", WARM),
     ("model-stopped", lambda: ModelDrafter(WORLD.draft(max_rows=ROWS), min_survival=0.3), "block", WARM),
     ("model-tree", model_tree, "block", WARM),
+    ("mix", lambda: mix(), "rejection", SHAPED),
+    ("mix", lambda: mix(), "block", WARM),
     ("model-trimmed", trimmed_model, "rejection", WARM),
 ]
 NAMES = [f"{rule}-{name}-{len(settings)}-{index}" for index, (name, _, rule, settings) in enumerate(DEEP_CASES)]
@@ -175,13 +196,23 @@ def flat(law: torch.Tensor) -> torch.Tensor:
         (lambda: DrawnTree(WORLD, 1, 3, claims=flat), "rejection", WARM),
         (lambda: DrawnTree(WORLD, 2, 2, claims=flat), "rejection", WARM),
         (lambda: DrawnTree(WORLD, 1, 3, claims=flat), "block", WARM),
+        (lambda: Particular(WORLD, 1, 3), "rejection", WARM),
+        (lambda: Particular(WORLD, 1, 3), "block", WARM),
         (picked_tree, "typical", WARM),
         (lambda: LooksAhead(WORLD.draft(max_rows=ROWS)), "rejection", WARM),
     ],
-    ids=["lying-chain", "lying-tree", "lying-chain-block", "lossy-rule", "looks-ahead"],
+    ids=[
+        "lying-chain",
+        "lying-tree",
+        "lying-chain-block",
+        "particular",
+        "particular-block",
+        "lossy-rule",
+        "looks-ahead",
+    ],
 )
 def test_negative_controls_fail(make: Callable[[], Drafter], rule: str, settings: dict[str, Any]) -> None:
-    """draft_probs that are not the law drawn from; a lossy rule; stopping before a token because of what it is."""
+    """draft_probs that are not the law of what is proposed; a lossy rule; stopping before a token for what it is."""
     assert fit(draw(make, rule, settings, RUNS), law_of(settings)) < 1e-6
 
 

@@ -181,7 +181,7 @@ FAULTS = (
     ),
     fault(
         "bonus-counted-as-accepted", ROW,
-        '"bonus" if outcome.bonus else "recovered"', '"accepted" if outcome.bonus else "recovered"',
+        "return len(self.kept)", "return len(self.kept) + self.outcome.bonus",
         "cases/test_met.py met_1",
     ),
     # ---- cuts, budgets, text, reports

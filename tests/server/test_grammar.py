@@ -5,6 +5,7 @@ GRA-3, with a real model, is in test_real_clients.py.
 
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ import torch
 from live import ToyServer
 from worlds import END, MODEL, draft, logits, make_engine, target, tokenizer
 
-from outrider import Engine
+from helpers import World
+from outrider import Engine, Request, SamplingParams
+from outrider.drafters.registry import make_drafter
 from outrider.errors import OptionError, UnsupportedError
-from outrider.structured import Grammar, GrammarCompiler, GrammarProcessor
+from outrider.structured import Grammar, GrammarCompiler, GrammarProcessor, Structure, Structured
 from outrider.testing import FunctionDrafter
 
 PERSON = {
@@ -199,3 +202,110 @@ def test_over_http_json_object_text_and_refusals(toy: ToyServer) -> None:
 
 def test_the_toys_logits_are_not_json_by_chance() -> None:
     assert chr(int(logits([1, 2]).argmax())) != "{"
+
+
+# ---------------------------------------------------------------- patterns, choices, grammars; guiding drafts
+
+LARK = """start: "set " name "=" /[0-9]{1,3}/
+name: "speed" | "speech"
+"""
+
+
+def fits(grammar: Grammar, text: str) -> bool:
+    fresh = grammar.fresh()
+    return all(fresh.advance(token) for token in letters(text)) and fresh.allows(END)
+
+
+def test_patterns_choices_and_grammars(compiler: GrammarCompiler) -> None:
+    year = compiler.regex("(19|20)[0-9]{2}")
+    assert [fits(year, text) for text in ("1987", "2026", "1887", "198", "19870")] == [True, True, False, False, False]
+    choice = compiler.choice(["yes", "yet", 'n"o'])
+    assert [fits(choice, text) for text in ("yes", "yet", 'n"o', "ye", "no")] == [True, True, True, False, False]
+    rules = compiler.lark(LARK)
+    assert [fits(rules, text) for text in ("set speed=12", "set speech=7", "set spee=7")] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda c: c.regex("("), "regular expression cannot be enforced"),
+        (lambda c: c.lark("nonsense:"), "grammar cannot be enforced"),
+        (lambda c: c.choice([]), "list of texts"),
+        (lambda c: c.choice("yes"), "list of texts"),
+        (lambda c: c.choice(["yes", ""]), "not empty"),
+        (lambda c: Structure(), "none was given"),
+        (lambda c: Structure(regex="a", choice=["a"]), "regex and choice was given"),
+    ],
+)
+def test_bad_structures_are_refused(compiler: GrammarCompiler, make: Any, reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        make(compiler)
+
+
+def test_what_is_forced_is_known_and_leaves_no_trace(compiler: GrammarCompiler) -> None:
+    process, row = GrammarProcessor(compiler.lark(LARK), 1), torch.zeros(257)
+    before = process([5], row)
+    assert tokenizer().decode(process.forced([5], 99)) == "set spee"
+    assert process.forced([5], 3) == letters("set")
+    assert tokenizer().decode(process.forced([5, *letters("set speec")], 99)) == "h="
+    assert process.forced([5, *letters("set speed=12")], 9) == []  # a third digit may come, or the end
+    assert process.forced([5, *letters("set speed=123")], 9) == [END]
+    assert process.forced([5, *letters("sat")], 9) == []
+    assert process.forced([5, *letters("set speed=123"), END], 9) == []
+    assert process.allows([5, *letters("set speed=12")], END)
+    assert not process.allows([5, *letters("set speed=1")], letters("x")[0])
+    assert not process.allows([5, *letters("set speed=12"), END], END)
+    assert torch.equal(process([5], row), before)
+
+
+@pytest.mark.parametrize("rule", ["identical", "rejection"])
+@pytest.mark.parametrize("drafter", ["function", "mix"])
+def test_guided_drafts_change_no_text_and_save_passes(compiler: GrammarCompiler, drafter: str, rule: str) -> None:
+    engine = make_engine(mix=make_drafter("mix"))
+    for grammar in (
+        compiler.lark(LARK),
+        compiler.choice(["yes, it does", "no, it does not"]),
+        compiler.json_schema(PERSON),
+    ):
+        for temperature in (0.0, 1.0) if rule == "identical" else (0.0,):
+            request = {"max_new_tokens": 60, "temperature": temperature, "seed": 1}
+            texts = []
+            for depth in (None, 0):
+                params = SamplingParams(
+                    **request, max_depth=depth, logits_processors=(GrammarProcessor(grammar.fresh(), 2),)
+                )
+                texts.append(engine.generate(Request([1, 2], params, drafter=drafter, rule=rule)))
+            assert texts[0].token_ids == texts[1].token_ids
+            assert texts[0].finish_reason == texts[1].finish_reason == "stop"
+            assert texts[0].stats.accepted_by["grammar"] > 3
+            assert texts[0].stats.rounds < texts[1].stats.rounds
+            assert texts[1].stats.proposed == 0
+
+
+def test_processors_for_a_prompt(compiler: GrammarCompiler) -> None:
+    engine = make_engine()
+    made = Structured(engine.target)
+    answer = engine.generate("who", logits_processors=[made.processor("who", choice=["ada", "bob"])], max_new_tokens=9)
+    assert answer.text in ("ada", "bob")
+    with pytest.raises(UnsupportedError, match="tokenizer"):
+        Structured(World().target())
+
+
+def test_over_http_structured_outputs(toy: ToyServer) -> None:
+    for wanted, pattern in (
+        ({"regex": "[a-c]{3}[0-9]"}, "[a-c]{3}[0-9]"),
+        ({"choice": ["left", "right"]}, "left|right"),
+        ({"grammar": LARK}, "set spee(d|ch)=[0-9]{1,3}"),
+        ({"json": {"enum": ["x"]}}, '"x"'),
+    ):
+        body = {**CHAT, "temperature": 1.0, "seed": 1, "structured_outputs": wanted}
+        text = toy.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
+        assert re.fullmatch(pattern, text), text
+    for wrong, more in (
+        ({"regex": "("}, {}),
+        ({}, {}),
+        ({"regex": "a", "choice": ["a"]}, {}),
+        ({"regex": "a"}, {"response_format": {"type": "json_object"}}),
+        ({"regex": "a"}, {"ignore_eos": True}),
+    ):
+        assert toy.post("/v1/chat/completions", {**CHAT, **more, "structured_outputs": wrong}).status_code == 400

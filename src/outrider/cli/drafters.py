@@ -1,37 +1,108 @@
-"""`outrider drafters`"""
+"""`outrider drafters`: what drafts there are, and which layers of a model make the best `self` drafter."""
 
 import dataclasses
 import inspect
-from typing import Any
+import json
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from outrider.cli.terminal import wrapped
+from outrider.bench.layers import LayerSearch, Trial, written
+from outrider.cli.options import DEFAULT_TARGET
+from outrider.cli.quiet import quiet_loading
+from outrider.cli.terminal import notes_console, text_console, wrapped
 from outrider.drafters.base import Drafter
 from outrider.drafters.registry import available_drafters, drafter_class, options_of
+from outrider.engine.engine import Engine
+from outrider.errors import OptionError
+from outrider.prompts import OWN, load_prompts
+
+NUM_TEXTS, NUM_TOKENS = 4, 48  # the texts that a search is made on: the target's own, greedy
+
+Target = Annotated[str, typer.Option(help="The model that is to draft for itself.")]
+Prompts = Annotated[str, typer.Option(help=f"A .jsonl file of prompts to write sample text for, or {OWN!r}.")]
+Dtype = Annotated[str | None, typer.Option(help="Of the weights; default the checkpoint's.")]
+Device = Annotated[str, typer.Option(help="Where the target runs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(drafters)
+    group = typer.Typer(invoke_without_command=True, help=drafters.__doc__)
+    group.callback()(drafters)
+    group.command("tune-self")(tune_self)
+    app.add_typer(group, name="drafters")
 
 
-def drafters() -> None:
+def drafters(context: typer.Context) -> None:
     """List the drafters and their options.
 
     As --drafter takes them: NAME or NAME:option=value,option=value.
     """
+    if context.invoked_subcommand:
+        return
     for name in available_drafters():
-        print(wrapped(f"{name:10}{_about(drafter_class(name))}", indent=10))
+        print(wrapped(f"{name:10}{about(drafter_class(name))}", indent=10))
         for option, field in options_of(name).items():
-            print(wrapped(f"{'':10}{option}{_default(field)}", indent=14))
+            print(wrapped(f"{'':10}{option}{default(field)}", indent=14))
 
 
-def _about(cls: type[Drafter]) -> str:
+def tune_self(
+    target: Target = DEFAULT_TARGET,
+    prompts: Prompts = OWN,
+    dtype: Dtype = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Try parts of a model's layers as its own drafter, on text that it writes; print what each would gain."""
+    from outrider.targets.hf.loader import load_target  # slow import: transformers
+
+    notes = notes_console()
+    chosen = load_prompts(prompts, limit=NUM_TEXTS)
+    with notes.status("loading"), quiet_loading():
+        model = load_target(target, dtype=dtype, device=device, max_rows=2 * NUM_TEXTS)
+    with notes.status("writing sample text"):
+        asked = [prompt.encode(model.tokenizer) for prompt in chosen]
+        completions = Engine(model).generate_batch(asked, max_new_tokens=NUM_TOKENS, temperature=0.0)
+    texts, num_prompts = written(completions)
+    if not texts:
+        raise OptionError(f"{target} ends its answers to {prompts} too soon to try drafts on; give other --prompts")
+    trials: list[Trial] = []
+    with notes.status("trying layers") as status:
+        for trial in LayerSearch(model, texts, num_prompts).run():
+            trials.append(trial)
+            status.update(f"trying layers: {len(trials)} done, last {trial.spec}")
+    show_trials(trials, as_json)
+
+
+def show_trials(trials: list[Trial], as_json: bool) -> None:
+    """The table, best first, and what to write on the command line."""
+    ranked = sorted(trials, key=lambda trial: -trial.forecast.speedup)
+    if as_json:
+        rows = [{**dataclasses.asdict(one), "spec": one.spec, "speedup": one.forecast.speedup} for one in ranked]
+        print(json.dumps({"best": ranked[0].spec, "trials": rows}))
+        return
+    table = Table("drafter", "layers run", "agreement", "pass costs", "best depth", "predicted", box=None)
+    for trial in ranked:
+        depth = trial.forecast.depth
+        gain = f"{trial.forecast.speedup:.2f}x plain" if depth else "does not pay"
+        layers = f"{len(trial.layers)} of {trial.num_layers}"
+        table.add_row(trial.spec, layers, f"{trial.agreement:.0%}", f"{trial.cost:.0%}", str(depth), gain)
+    text_console().print(table)
+    best = ranked[0]
+    if best.forecast.depth == 0:
+        print("none of these would be faster than plain decoding here; another drafter will do better")
+    else:
+        print(f"use: --drafter {best.spec}")
+
+
+def about(cls: type[Drafter]) -> str:
     """The first line of its file's docstring, which says what it does."""
     module = inspect.getmodule(cls)
     return inspect.cleandoc((module and module.__doc__) or "").partition("\n")[0]
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
+def default(field: dataclasses.Field[Any]) -> str:
+    """` = 3`, or ` (required)`."""
     required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     return " (required)" if required else f" = {field.default}"

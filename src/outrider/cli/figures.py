@@ -5,13 +5,23 @@ from outrider.engine.completion import Completion
 
 
 def summary(completion: Completion) -> str:
-    """`160 tokens in 62 rounds, 2.58 a round, 71% accepted, 24.1 tok/s`"""
+    """`160 tokens in 62 rounds, 2.58 a round, 71% accepted (suffix 58, recycle 40), 24.1 tok/s`"""
     stats = completion.stats
     kept = f"{stats.acceptance:.0%} accepted" if stats.acceptance is not None else "nothing drafted"
+    kept += shares(completion)
     return (
         f"{len(completion.token_ids)} tokens in {stats.rounds} rounds, {stats.tokens_per_round:.2f} a round, {kept}, "
         f"{tokens_per_second(completion):.1f} tok/s"
     )
+
+
+def shares(completion: Completion) -> str:
+    """` (suffix 58, recycle 40)`: whose the accepted tokens were, where there is more than one to name."""
+    parts = sorted(completion.stats.accepted_by.items(), key=lambda part: -part[1])
+    names = {name for name, _ in parts}
+    if not parts or names == {completion.stats.method}:
+        return ""
+    return f" ({', '.join(f'{name} {count}' for name, count in parts)})"
 
 
 def versus(comparison: Comparison) -> str:

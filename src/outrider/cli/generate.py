@@ -12,10 +12,13 @@ from outrider.cli.figures import method, summary, versus
 from outrider.cli.options import with_options
 from outrider.cli.play import Comparison, as_dict, compare, play, warm_up
 from outrider.cli.quiet import quiet_loading
+from outrider.cli.structure import Choice, JsonSchema, Lark, Regex, constrain, read_structure
 from outrider.cli.terminal import legend, notes_console, show, text_console
+from outrider.cli.tree import most_instructive, show_round
 from outrider.engine.completion import Completion, TokenEvent
 from outrider.engine.engine import Engine
 from outrider.engine.request import Prompt
+from outrider.engine.trace import RoundTrace
 from outrider.errors import OptionError, PromptError
 
 PromptText = Annotated[str | None, typer.Argument(help="The text to go on from; `-` reads it from stdin.")]
@@ -23,6 +26,7 @@ PromptFile = Annotated[Path | None, typer.Option("--file", help="Read the prompt
 Chat = Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Run it again without speculation; exit 1 on a defect.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the text.")]
+ShowTree = Annotated[bool, typer.Option("--show-tree", help="Also print one round, the most telling one, as a tree.")]
 ShowParams = Annotated[bool, typer.Option("--show-params", help="Also print the effective settings.")]
 
 
@@ -38,26 +42,47 @@ def generate(
     with_plain: Compare = False,
     as_json: AsJson = False,
     show_params: ShowParams = False,
+    show_tree: ShowTree = False,
+    json_schema: JsonSchema = None,
+    regex: Regex = None,
+    choice: Choice = None,
+    grammar: Lark = None,
     engine: dict[str, Any],
     sampling: dict[str, Any],
 ) -> None:
     """Write text. The text goes to stdout as it comes, the figures to stderr."""
     if "logprobs" in sampling and not as_json:
         raise OptionError("logprobs are only shown with --json; add it, or leave out --logprobs")
+    structure = read_structure(json_schema, regex, choice, grammar)
     text = read_prompt(prompt, file)
     request: Prompt = [{"role": "user", "content": text}] if chat else text
     with notes_console().status("loading"), quiet_loading():
-        ready = load(**engine)
+        rounds: list[RoundTrace] = []
+        ready = load(**engine, on_round=rounds.append if show_tree else None)
         if with_plain:
             warm_up(ready, request)
-    completion = _run(ready, request, sampling, stream=not as_json)
-    comparison = _compare(ready, request, sampling, completion) if with_plain else None
+    rounds.clear()
+    constrained = constrain(ready, request, structure, sampling)
+    completion = _run(ready, request, constrained, stream=not as_json)
+    telling, num_rounds = most_instructive(rounds), len(rounds)
+    comparison = _compare(ready, request, constrained, completion) if with_plain else None
     if as_json:
-        print(json.dumps({**as_dict(completion), "comparison": comparison and comparison.to_dict()}))
+        tree = {"round": telling and telling.to_dict()} if show_tree else {}
+        print(json.dumps({**as_dict(completion), "comparison": comparison and comparison.to_dict(), **tree}))
     else:
         _print_figures(completion, comparison, show_params)
+        if show_tree:
+            _print_tree(ready, telling, num_rounds)
     if comparison and comparison.must_be_equal and not comparison.equal:
         raise typer.Exit(1)
+
+
+def _print_tree(engine: Engine, telling: RoundTrace | None, num_rounds: int) -> None:
+    tokenizer = engine.target.tokenizer
+    if telling is None:
+        notes_console().print("no tree to show: nothing was drafted", markup=False)
+    elif tokenizer is not None:
+        show_round(telling, num_rounds, tokenizer.decode, notes_console())
 
 
 def _compare(engine: Engine, prompt: Prompt, sampling: dict[str, Any], completion: Completion) -> Comparison:

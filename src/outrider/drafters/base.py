@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from outrider.sampling.noise import Noise, Stream
 from outrider.sampling.params import SamplingParams
-from outrider.targets.base import TargetInfo, Tokenizer
+from outrider.targets.base import Layered, TargetInfo, Tokenizer
 from outrider.types import DraftTree, Outcome, Plan, Scored
 
 
@@ -22,6 +22,7 @@ class DraftContext:
     noise, stream: draw sampled tokens with these and nothing else. Under the `identical` rule they are the target's own
     (which makes draft and target agree more often), private otherwise.
     want_probs: the rule needs draft_probs if tokens are drawn. chains_only: branches would be cut off.
+    cache_row: the target's own row of this text, for a drafter that was given a part of the target.
     """
 
     row: int
@@ -33,6 +34,7 @@ class DraftContext:
     plan: Plan
     want_probs: bool
     chains_only: bool = False
+    cache_row: int = -1
 
     @property
     def root(self) -> int:
@@ -41,10 +43,11 @@ class DraftContext:
 
 @dataclass(frozen=True)
 class TargetView:
-    """What a drafter may know of the target when it is bound to one."""
+    """What a drafter may know of the target when it is bound to one. layered: gives parts of it, if it has any."""
 
     info: TargetInfo
     tokenizer: Tokenizer | None = None
+    layered: Layered | None = None
 
 
 class Drafter:

@@ -16,7 +16,7 @@ def fit(tree: object, context: DraftContext, vocab_size: int) -> DraftTree:
         raise DrafterError(f"a drafter returned {type(tree).__name__}; expected a DraftTree")
     _check(tree, context, vocab_size)
     kept = _allowed(tree, context, vocab_size)
-    return tree if len(kept) == len(tree.tokens) else _subtree(tree, kept)
+    return tree if len(kept) == len(tree.tokens) else subtree(tree, kept)
 
 
 def chain_of(tree: DraftTree) -> DraftTree:
@@ -28,7 +28,7 @@ def chain_of(tree: DraftTree) -> DraftTree:
     kept = [0]
     while children := tree.children[kept[-1]]:
         kept.append(max(children, key=chances.__getitem__) if chances else children[0])
-    return tree if len(kept) == len(tree.tokens) else _subtree(tree, kept)
+    return tree if len(kept) == len(tree.tokens) else subtree(tree, kept)
 
 
 def _check(tree: DraftTree, context: DraftContext, vocab_size: int) -> None:
@@ -40,6 +40,8 @@ def _check(tree: DraftTree, context: DraftContext, vocab_size: int) -> None:
         raise DrafterError(f"a draft tree must begin with the root token {context.root} and parent -1")
     if len(tree.parents) != num_nodes or any(not 0 <= p < i for i, p in enumerate(tree.parents) if i):
         raise DrafterError(f"a draft tree needs 0 <= parents[i] < i for each node but the root; got {tree.parents}")
+    if tree.sources and len(tree.sources) != num_nodes:
+        raise DrafterError(f"a draft tree of {num_nodes} nodes names {len(tree.sources)} sources")
     if tree.draft_probs is not None:
         rows, columns = tree.draft_probs.shape
         if rows < num_nodes or columns != vocab_size:
@@ -62,11 +64,14 @@ def _allowed(tree: DraftTree, context: DraftContext, vocab_size: int) -> list[in
     return kept
 
 
-def _subtree(tree: DraftTree, kept: list[int]) -> DraftTree:
+def subtree(tree: DraftTree, kept: list[int]) -> DraftTree:
+    """The nodes `kept` (increasing, the root first, each with its parent) as a tree of their own."""
     place = {old: new for new, old in enumerate(kept)}
     return DraftTree(
         tokens=tuple(tree.tokens[i] for i in kept),
         parents=tuple(place.get(tree.parents[i], -1) for i in kept),
         draft_probs=None if tree.draft_probs is None else tree.draft_probs[kept],
         confidence=None if tree.confidence is None else tuple(tree.confidence[i] for i in kept),
+        note=tree.note,
+        sources=tuple(tree.sources[i] for i in kept) if tree.sources else (),
     )

@@ -79,7 +79,7 @@ class SuffixDrafter(Drafter):
         if text is None or tree.confidence is None:
             return
         for depth, node in enumerate(outcome.path):
-            children = tree.children[node]
+            children = [child for child in tree.children[node] if tree.confidence[child] > 0]  # 0: not its own
             if children:
                 kind = bucket(text.matched + depth)
                 said = sum(tree.confidence[child] for child in children) / max(text.trust.chance(kind, 1.0), 1e-6)

@@ -35,6 +35,7 @@ class TokenEvent:
 class CompletionStats:
     """What one request did. Seconds are wall-clock of the rounds it took part in, shared with its neighbours.
 
+    accepted_by: accepted tokens by whose they were; of several drafters who proposed one, it is the surest one's.
     accepted_per_position[i]: share of rounds in which the draft token at depth i+1 was kept (of all rounds).
     reused: prompt tokens whose cache was already there. recomputed: times the cache had to be computed again.
     method: the drafters that proposed, or "plain"; off_reason says why plain.
@@ -50,6 +51,7 @@ class CompletionStats:
     delivered: int = 0
     max_proposed: int = 0
     rounds_without_proposal: int = 0
+    accepted_by: Mapping[str, int] = field(default_factory=dict[str, int])
     accepted_per_position: tuple[float, ...] = ()
     recomputed: int = 0
     reused: int = 0
@@ -98,6 +100,7 @@ class Tally:
     rounds_without_proposal: int = 0
     recomputed: int = 0
     reused: int = 0
+    accepted_by: dict[str, int] = field(default_factory=dict[str, int])
     kept_at: list[int] = field(default_factory=list[int])
     drafters: set[str] = field(default_factory=set[str])
     warnings: list[str] = field(default_factory=list[str])
@@ -106,7 +109,7 @@ class Tally:
     def copy(self) -> "Tally":
         """The same figures, of which later additions to the original change nothing."""
         own = {"kept_at": [*self.kept_at], "drafters": {*self.drafters}, "warnings": [*self.warnings]}
-        return replace(self, **own)
+        return replace(self, **own, accepted_by={**self.accepted_by})
 
     def add(self, row_round: RowRound) -> None:
         self.rounds += 1
@@ -115,11 +118,13 @@ class Tally:
         self.delivered += row_round.delivered
         self.max_proposed = max(self.max_proposed, row_round.proposed)
         self.rounds_without_proposal += row_round.proposed == 0
+        for source, count in row_round.accepted_by.items():
+            self.accepted_by[source] = self.accepted_by.get(source, 0) + count
         self.kept_at += [0] * (row_round.depth - len(self.kept_at))
         for depth in range(row_round.accepted):
             self.kept_at[depth] += 1
         if row_round.proposed:
-            self.drafters.add(row_round.drafter)
+            self.drafters.add(row_round.drafter if row_round.drafter != "none" else "grammar")
 
     def stats(self, rule: str, lossless: bool, exact: str, off_reason: str | None) -> CompletionStats:
         return CompletionStats(
@@ -133,6 +138,7 @@ class Tally:
             delivered=self.delivered,
             max_proposed=self.max_proposed,
             rounds_without_proposal=self.rounds_without_proposal,
+            accepted_by={**self.accepted_by},
             accepted_per_position=tuple(count / self.rounds for count in self.kept_at),
             recomputed=self.recomputed,
             reused=self.reused,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from outrider.drafters.base import Drafter
 from outrider.drafters.fit import chain_of, fit
+from outrider.drafters.guide import SOURCE, Guide, guided
 from outrider.engine.row import Row
 from outrider.errors import DrafterError, OptionError, did_you_mean
 from outrider.types import DraftTree, Outcome, Plan, Scored
@@ -29,7 +30,20 @@ class Drafting:
             trees = self._ask(name, [rows[i] for i in places], [plans[i] for i in places])
             for place, tree in zip(places, trees, strict=True):
                 answers[place] = tree
-        return answers
+        pairs = zip(answers, rows, strict=True)
+        return [one if isinstance(one, DrafterError) else self._finish(one, row) for one, row in pairs]
+
+    def _finish(self, tree: DraftTree, row: Row) -> DraftTree | DrafterError:
+        """Cut and extended as the request's grammar wants, and without branches where the rule judges none."""
+        guides = [processor for processor in row.params.logits_processors if isinstance(processor, Guide)]
+        if guides and len(self.drafters) > 1 and row.params.max_depth != 0:
+            try:
+                tree = guided(tree, guides, row.tokens, row.view().room)
+            except OptionError:
+                guides = []  # the grammar has become too complex to follow: the processor will say so
+            except Exception as error:
+                return _as_drafter_error(SOURCE, error)
+        return chain_of(tree) if row.rule.chains_only else tree
 
     def _ask(self, name: str, rows: list[Row], plans: list[Plan]) -> list[DraftTree | DrafterError]:
         try:
@@ -49,8 +63,7 @@ class Drafting:
         trees = drafter.propose(contexts)
         if len(trees) != len(contexts):
             raise DrafterError(f"{len(trees)} trees for {len(contexts)} rows")
-        fitted = [fit(tree, context, self._vocab_size) for tree, context in zip(trees, contexts, strict=True)]
-        return [chain_of(tree) if row.rule.chains_only else tree for tree, row in zip(fitted, rows, strict=True)]
+        return [fit(tree, context, self._vocab_size) for tree, context in zip(trees, contexts, strict=True)]
 
     def _ask_alone(self, name: str, row: Row, plan: Plan) -> DraftTree | DrafterError:
         """After a fault in a batch: this row afresh, so that only the row at fault pays."""

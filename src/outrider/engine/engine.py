@@ -27,7 +27,7 @@ from outrider.policy.base import Policy
 from outrider.policy.make import make_policy
 from outrider.sampling import checks
 from outrider.sampling.params import SamplingParams
-from outrider.targets.base import Target, TargetInfo
+from outrider.targets.base import Layered, Target, TargetInfo
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Engine:
         self.rule = make_rule(rule)
         drafters = _by_name(drafter)
         for one in drafters.values():
-            one.bind(TargetView(target.info, target.tokenizer))
+            one.bind(TargetView(target.info, target.tokenizer, target if isinstance(target, Layered) else None))
         self.policy = make_policy(policy, drafters)
         self._drafting = Drafting({"none": NoDrafter(), **drafters}, target.info.vocab_size)
         self._rounds = Rounds(target, self._drafting, self.policy, on_round)

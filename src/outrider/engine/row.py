@@ -7,7 +7,7 @@ exception or an interrupt in between leaves the row at its last committed token.
 import contextlib
 import copy
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
@@ -30,7 +30,10 @@ from outrider.types import DraftTree, Outcome, Plan, RowRound
 
 @dataclass(frozen=True)
 class Taken:
-    """What one row takes from one round, cut at the first stop: cut outcome, events, and the text state after."""
+    """What one row takes from one round, cut at the first stop: cut outcome, events, and the text state after.
+
+    kept: the drafted nodes whose tokens are among the events.
+    """
 
     outcome: Outcome
     events: tuple[TokenEvent, ...]
@@ -38,6 +41,7 @@ class Taken:
     stop_match: str | int | None
     stream: TextStream | None
     checker: StopChecker | None
+    kept: tuple[int, ...] = ()
 
     @property
     def token_ids(self) -> list[int]:
@@ -45,7 +49,11 @@ class Taken:
 
     @property
     def num_accepted(self) -> int:
-        return sum(event.origin == "accepted" for event in self.events)
+        return len(self.kept)
+
+    def accepted_by(self, tree: DraftTree, drafter: str) -> dict[str, int]:
+        """Kept tokens by whose they were: those without a source of their own are `drafter`'s."""
+        return dict(Counter((tree.sources[node] if tree.sources else "") or drafter for node in self.kept))
 
 
 @dataclass(eq=False)
@@ -133,6 +141,7 @@ class Row:
             plan=plan,
             want_probs=self.rule.needs_draft_probs,
             chains_only=self.rule.chains_only,
+            cache_row=self.cache_row,
         )
 
     def laws(self, logits: Tensor, tree: DraftTree, argmax: Sequence[int] | None) -> Laws:
@@ -156,7 +165,8 @@ class Row:
             events.append(TokenEvent(self.id, (token,), text, origin, finish, probs))
             if finish:
                 break
-        return Taken(_cut(tree, outcome, len(events)), tuple(events), finish, match, stream, checker)
+        kept = outcome.path[1 : 1 + len(events)]
+        return Taken(_cut(tree, outcome, len(events)), tuple(events), finish, match, stream, checker, kept)
 
     def _stop(self, token: int, num_new: int, checker: StopChecker) -> tuple[FinishReason | None, str | int | None]:
         if checker.matched:
@@ -202,6 +212,7 @@ class Row:
             delivered=len(taken.token_ids),
             depth=tree.depth,
             context_length=len(self.tokens),
+            accepted_by=taken.accepted_by(tree, plan.drafter),
         )
         self.tally.add(figures)
         if tree.note and tree.note not in self.tally.warnings:

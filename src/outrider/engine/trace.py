@@ -3,7 +3,8 @@
 Made only if an engine has an `on_round` observer. The target's opinion is its raw law (before a request's settings).
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from jaxtyping import Float
@@ -20,6 +21,7 @@ class RowTrace:
 
     target_best[n]: the target's likeliest token after node n. target_chance[n]: the chance it gave node n's own token
     (1 for the root). path: kept nodes. texts: what each delivered token released. finish_reason: if it ended here.
+    sources: whose token each node is (empty: the drafter's); accepted_by: kept tokens by whose they were.
     """
 
     request_id: int
@@ -39,6 +41,8 @@ class RowTrace:
     texts: tuple[str, ...]
     origins: tuple[str, ...]
     finish_reason: str | None
+    sources: tuple[str, ...] = ()
+    accepted_by: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ def trace_row(row: Row, plan: Plan, tree: DraftTree, taken: Taken | None, logits
         texts=tuple(event.text for event in taken.events),
         origins=tuple(event.origin or "" for event in taken.events),
         finish_reason=taken.finish_reason,
+        sources=tree.sources,
+        accepted_by=taken.accepted_by(tree, plan.drafter),
     )
 
 

@@ -60,6 +60,9 @@ class Metrics:
         )
 
     def _own(self) -> None:
+        self.accepted_by = self._counter(
+            "outrider_accepted_tokens", "Drafted tokens kept, by whose they were.", "drafter"
+        )
         self.rounds = self._counter("outrider_rounds", "Target passes.")
         self.phase = self._counter("outrider_phase_seconds", "Seconds by phase of the round.", "phase")
         self.batch = self._histogram("outrider_batch_rows", "Rows in a round.", _ROWS)
@@ -90,6 +93,8 @@ class Metrics:
             self.drafts.labels(self._model).inc()
             self.draft_tokens.labels(self._model).inc(drafted)
             self.accepted.labels(self._model).inc(kept)
+        for source, count in row.accepted_by.items():
+            self.accepted_by.labels(self._model, source).inc(count)
         for position in range(kept):
             self.accepted_at.labels(self._model, str(position)).inc()
 

@@ -66,6 +66,21 @@ class JsonSchemaFormat(Strict):
 ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
 
 
+class StructuredOutputs(Strict):
+    """One of these, enforced exactly: JSON of a schema, a regular expression, one of several texts, a Lark grammar."""
+
+    json_: dict[str, Any] | None = Field(default=None, alias="json")
+    regex: Text | None = None
+    choice: Annotated[list[Text], Field(min_length=1)] | None = None
+    grammar: Text | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "StructuredOutputs":
+        if sum(value is not None for value in vars(self).values()) != 1:
+            raise ValueError("give one of json, regex, choice, grammar")
+        return self
+
+
 class Generation(Strict):
     """What both endpoints share."""
 
@@ -94,6 +109,7 @@ class Generation(Strict):
     ignore_eos: bool = Field(default=False, description="Extension. The model's end tokens do not end the text.")
     include_stop_str_in_output: bool = Field(default=False, description="Extension.")
     response_format: ResponseFormat | None = Field(default=None, description="JSON, enforced exactly.")
+    structured_outputs: StructuredOutputs | None = Field(default=None, description="Extension, as in vLLM.")
     speculation: Speculation | None = Field(default=None, description="Extension.")
     deadline: Annotated[float, Field(ge=0.01)] | None = Field(
         default=None, description="Extension. Seconds after which the request ends with an error."
@@ -103,6 +119,8 @@ class Generation(Strict):
     def _consistent(self) -> "Generation":
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options needs stream: true")
+        if self.structured_outputs and self.response_format:
+            raise ValueError("response_format and structured_outputs exclude each other; send one of them")
         return self
 
 

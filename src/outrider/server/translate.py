@@ -25,7 +25,7 @@ from outrider.server.schema import (
     JsonSchemaFormat,
     TextFormat,
 )
-from outrider.structured import Grammar, GrammarCompiler, GrammarProcessor
+from outrider.structured import Grammar, GrammarCompiler, GrammarProcessor, Structure
 
 COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 _MASK = (1 << 64) - 1
@@ -92,10 +92,10 @@ class Translator:
         if asked and asked.drafter and asked.drafter not in facts.drafters:
             known = did_you_mean(asked.drafter, facts.drafters) if facts.drafters else "; it has none"
             raise BadRequest(f"this server has no drafter {asked.drafter!r}{known}", "speculation.drafter")
-        if body.response_format and not isinstance(body.response_format, TextFormat):
+        if field := _structured_by(body):
             for name in ("ignore_eos", "min_tokens"):
                 if getattr(body, name):
-                    raise BadRequest(f"{name} cannot be combined with response_format: the JSON's end is the end", name)
+                    raise BadRequest(f"{name} cannot be combined with {field}: the grammar's end is the end", name)
 
     # ---- requests
 
@@ -174,22 +174,20 @@ class Translator:
         )
 
     def _grammar(self, body: Generation) -> Grammar | None:
-        wanted = body.response_format
-        if wanted is None or isinstance(wanted, TextFormat):
+        field = _structured_by(body)
+        if field is None:
             return None
         with self._lock:
-            compiler = _naming("response_format", self._grammar_compiler)
-        if isinstance(wanted, JsonObjectFormat):
+            compiler = _naming(field, self._grammar_compiler)
+        if isinstance(body.response_format, JsonObjectFormat):
             return compiler.json_object()
-        assert isinstance(wanted, JsonSchemaFormat)
-        schema = wanted.json_schema.schema_
-        return _naming("response_format", lambda: compiler.json_schema(schema))
+        return _naming(field, lambda: _structure(body).compile(compiler))
 
     def _grammar_compiler(self) -> GrammarCompiler:
         """Made when it is first needed: it takes seconds and memory that most servers never need."""
         target = self.facts.engine.target
         if target.tokenizer is None:
-            raise UnsupportedError("response_format needs a target with a tokenizer")
+            raise UnsupportedError("structured output needs a target with a tokenizer")
         if self._compiler is None:
             self._compiler = self._make_compiler(target.tokenizer, target.info.vocab_size, target.info.eos_token_ids)
         return self._compiler
@@ -202,9 +200,24 @@ class Translator:
         rule_name = request.rule
         rule = _naming("speculation.rule", lambda: make_rule(rule_name)) if rule_name else self.facts.engine.rule
         if params.logits_processors and not rule.visits_path_only:
-            raise BadRequest(f"rule {rule.name!r} cannot be combined with response_format", "speculation.rule")
+            raise BadRequest(f"rule {rule.name!r} cannot be combined with structured output", "speculation.rule")
         if params.stop and self.facts.engine.target.tokenizer is None:
             raise BadRequest("stop needs a target with a tokenizer; use stop_token_ids", "stop")
+
+
+def _structured_by(body: Generation) -> str | None:
+    """The field that asks for text of a grammar, if one does."""
+    if body.structured_outputs:
+        return "structured_outputs"
+    return "response_format" if body.response_format and not isinstance(body.response_format, TextFormat) else None
+
+
+def _structure(body: Generation) -> Structure:
+    wanted = body.structured_outputs
+    if wanted:
+        return Structure(json_schema=wanted.json_, regex=wanted.regex, choice=wanted.choice, lark=wanted.grammar)
+    assert isinstance(body.response_format, JsonSchemaFormat)
+    return Structure(json_schema=body.response_format.json_schema.schema_)
 
 
 def _naming(field: str | None, make: Callable[[], Any]) -> Any:

@@ -4,7 +4,7 @@ A grammar says after every prefix which tokens may come next. At its end only th
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,39 +43,91 @@ class GrammarCompiler:
         text = self._library.LLMatcher.grammar_from_json_schema(
             json.dumps(schema), overrides={"whitespace_pattern": WHITESPACE}
         )
+        return self._compile(text, "JSON schema")
+
+    def regex(self, pattern: str) -> "Grammar":
+        """Text that the regular expression matches as a whole (Rust's syntax). Raises OptionError."""
+        return self._compile(self._library.LLMatcher.grammar_from_regex(pattern), "regular expression")
+
+    def choice(self, texts: Sequence[str]) -> "Grammar":
+        """One of these texts. Raises OptionError if there is none, or an empty one."""
+        if isinstance(texts, str) or not texts or not all(texts):
+            raise OptionError(f"a choice needs a list of texts that are not empty, not {texts!r}")
+        rules = " | ".join(json.dumps(text, ensure_ascii=False) for text in dict.fromkeys(texts))
+        return self._compile(self._library.LLMatcher.grammar_from_lark(f"start: {rules}"), "choice")
+
+    def lark(self, grammar: str) -> "Grammar":
+        """Text of a grammar in Lark's syntax, as llguidance reads it; its first rule is `start`. Raises OptionError."""
+        return self._compile(self._library.LLMatcher.grammar_from_lark(grammar), "grammar")
+
+    def _compile(self, text: str, what: str) -> "Grammar":
         matcher = self._library.LLMatcher(self._tokenizer, text, log_level=0)
         if matcher.is_error():
-            raise OptionError(f"the JSON schema cannot be enforced: {_first_line(matcher.get_error())}")
-        return Grammar(matcher, self.end_token_ids)
+            raise OptionError(f"the {what} cannot be enforced: {_first_line(matcher.get_error())}")
+        return Grammar(matcher, self.end_token_ids, self._tokenizer.tokenize_bytes)
 
 
 class Grammar:
-    """Where one text stands in its grammar. `advance` and `back` move it; end tokens are legal at the grammar's end."""
+    """Where one text stands in its grammar. `advance` and `back` move it; end tokens are legal at the grammar's end.
 
-    def __init__(self, matcher: Any, end_token_ids: Sequence[int]) -> None:
+    The matcher is never given an end token, for it could not go back from there. tokenize: bytes to token ids.
+    """
+
+    def __init__(
+        self, matcher: Any, end_token_ids: Sequence[int], tokenize: Callable[[bytes], list[int]] | None = None
+    ) -> None:
         self._matcher = matcher
         self._end_token_ids = list(end_token_ids)
+        self._tokenize = tokenize
+        self._ended = False
 
     def fresh(self) -> "Grammar":
         """The same grammar at its beginning, independent of this one."""
         matcher = self._matcher.deep_copy()
         matcher.reset()
-        return Grammar(matcher, self._end_token_ids)
+        return Grammar(matcher, self._end_token_ids, self._tokenize)
+
+    def allows(self, token_id: int) -> bool:
+        """Whether this token may come next. Nothing comes after an end token."""
+        if self._ended:
+            return False
+        if self._matcher.is_stopped():
+            return token_id in self._end_token_ids
+        return self._matcher.validate_tokens([token_id]) == 1
+
+    def forced(self) -> list[int]:
+        """What the grammar leaves no choice about, as the tokenizer would write it; often nothing.
+
+        Where a longer or shorter token fits the same text this is a good guess, no more.
+        """
+        if self._ended:
+            return []
+        if self._matcher.is_stopped():
+            return self._end_token_ids[:1]
+        tokens: list[int] = self._matcher.compute_ff_tokens()
+        if not tokens and self._tokenize and (forced := self._matcher.compute_ff_bytes()):
+            tokens = self._tokenize(forced)
+        return tokens
 
     def advance(self, token_id: int) -> bool:
         """One token further; False, and nothing changed, if it is not legal here (or the grammar has ended)."""
-        if self._matcher.is_stopped() or self._matcher.validate_tokens([token_id]) == 0:
+        if self._matcher.is_stopped() or not self.allows(token_id):
             return False
+        if token_id in self._end_token_ids:
+            self._ended = True
+            return True
         return bool(self._matcher.consume_token(token_id))
 
     def back(self, count: int) -> None:
         """Undo the last `count` tokens."""
+        if count and self._ended:
+            self._ended, count = False, count - 1
         if count and not self._matcher.rollback(count):
             raise OptionError(f"the grammar cannot go back {count} tokens: {_first_line(self._matcher.get_error())}")
 
     def legal(self, vocab_size: int) -> Bool[Tensor, "V"]:
         """Which tokens may come next."""
-        if self._matcher.is_stopped():
+        if self._ended or self._matcher.is_stopped():
             return self._only_end(vocab_size)
         allowed = torch.frombuffer(bytearray(self._matcher.compute_logit_bias()), dtype=torch.uint8) > 0
         if self._matcher.is_error():

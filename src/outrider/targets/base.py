@@ -6,7 +6,7 @@ A row's length is the number of committed tokens that its cache holds (invariant
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -96,4 +96,22 @@ class Target(Protocol):
 
     def free(self, rows: Sequence[int]) -> None:
         """Forget these rows. Freeing a free row is fine."""
+        ...
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A target that can also run with some of its layers: the rough and cheap self that the `self` drafter uses."""
+
+    @property
+    def num_layers(self) -> int:
+        """Layers that it has; fewer than 2 if it has no parts."""
+        ...
+
+    def part(self, layers: Sequence[int]) -> Target:
+        """These layers (increasing, 0 the first) as a target over the same weights and the same cache rows.
+
+        It reads what the whole target committed. What it commits itself is in its own layers only, so every row must
+        be truncated to its former length before the whole target is used again. Raises TargetError.
+        """
         ...

@@ -6,7 +6,7 @@ after 1 comes 2 (kept), after 2 comes 0, not 1 (rejected): path root-1-2, next t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ NextLogits = Callable[[list[int]], Tensor | Sequence[float]]
 class FunctionTarget:
     """A target that asks `next_logits(tokens)` for the logits (V,) after a text. Raises what the function raises.
 
+    part_logits(layers): the same of a part of its num_layers pretended layers, for drafters that want one.
+
     num_passes counts calls of `score`; num_scored the nodes in them.
     """
 
@@ -32,6 +34,8 @@ class FunctionTarget:
     max_length: int = 4096
     max_rows: int = 8
     tokenizer: None = None
+    part_logits: Callable[[Sequence[int]], NextLogits] | None = None
+    num_layers: int = 0
     num_passes: int = field(default=0, init=False)
     num_scored: int = field(default=0, init=False)
 
@@ -48,6 +52,14 @@ class FunctionTarget:
             eos_token_ids=tuple(self.eos_token_ids),
             dtype=torch.float64,
         )
+
+    def part(self, layers: Sequence[int]) -> "FunctionTarget":
+        """See `Layered.part`."""
+        if self.part_logits is None:
+            raise TargetError("a function target without part_logits has no parts")
+        twin = replace(self, next_logits=self.part_logits(layers), part_logits=None, num_layers=0)
+        twin._rows = self._rows
+        return twin
 
     def prefill(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
         for row, new in zip(rows, tokens, strict=True):

@@ -19,6 +19,7 @@ from outrider.targets.hf.head import with_head_rows
 from outrider.targets.hf.kv_cache import KVCache
 from outrider.targets.hf.layout import Pass, lay_out
 from outrider.targets.hf.linear import make_row_independent
+from outrider.targets.hf.part import with_layers
 from outrider.targets.hf.tokenizer import HFTokenizer
 from outrider.types import DraftTree, Outcome, Packed, Scored, pack
 
@@ -64,6 +65,7 @@ class HFTarget:
         )
         self._model = _own_copy(model)
         self._blocks = _decoder_layers(self._model)
+        self._layers = list(range(len(self._blocks)))
         self._cache = KVCache(cache_shape(config), _cache_dtype(model), model.device)
         self._scored: Packed | None = None
         bridge.take_over(self._model)
@@ -82,6 +84,18 @@ class HFTarget:
         twin._cache = KVCache(self._cache.shape, _cache_dtype(self._model), self.info.device)
         twin._scored = None
         twin.info = replace(self.info, vocab_size=len(ids))
+        return twin
+
+    @property
+    def num_layers(self) -> int:
+        return len(self._blocks)
+
+    def part(self, layers: Sequence[int]) -> "HFTarget":
+        """See `Layered.part`. Raises TargetError for layers that the model does not have."""
+        twin = copy.copy(self)
+        twin._model = with_layers(self._model, self._blocks, layers)
+        twin._blocks = _decoder_layers(twin._model)
+        twin._layers, twin._scored = list(layers), None
         return twin
 
     @torch.no_grad()
@@ -172,7 +186,7 @@ class HFTarget:
         return logits
 
     def _check_layers(self, layout: Pass) -> None:
-        if layout.layers != list(range(self._cache.shape.num_layers)):
+        if layout.layers != self._layers:
             raise UnsupportedError(
                 f"{self._model.config.model_type} has layers that do not go through the attention interface, "
                 "so they cannot be rolled back after a rejected draft"
