@@ -9,8 +9,10 @@ compiler, or with OUTRIDER_KERNELS=0 in the environment, there are none, and eve
 
     build.py      compiles, once per source, compiler and processor
     trial.py      runs a new library in a process of its own before anyone else may
+    trial_decoder.py  the same for its decoder
     library.py    the C interface
-    linear.py     nn.Module over it
+    linear.py     nn.Module over its products
+    decoder.py    a whole decoder in one call
     quantize.py   int8 weights with a scale per output
     reference.py  the slow twins, in torch
     __main__.py   `python -m outrider.kernels`: speed beside torch and beside the machine's limits

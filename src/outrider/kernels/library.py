@@ -17,6 +17,7 @@ logger = logging.getLogger("outrider.kernels")
 
 SWITCH = "OUTRIDER_KERNELS"
 TYPE_CODES = {torch.bfloat16: 0, torch.float32: 1, torch.int8: 2}  # as in csrc/linear.h
+MAX_ROPES = 2  # tables of a pass, as in csrc/decoder.h
 
 
 class LinearStruct(ctypes.Structure):
@@ -33,6 +34,69 @@ class LinearStruct(ctypes.Structure):
     )
 
 
+class ShapeStruct(ctypes.Structure):
+    """csrc/decoder.h's Shape."""
+
+    _fields_ = (
+        ("hidden", ctypes.c_int64),
+        ("heads", ctypes.c_int64),
+        ("key_heads", ctypes.c_int64),
+        ("head_size", ctypes.c_int64),
+        ("inner", ctypes.c_int64),
+        ("epsilon", ctypes.c_float),
+        ("activation", ctypes.c_int32),
+    )
+
+
+class LayerStruct(ctypes.Structure):
+    """csrc/decoder.h's Layer: seven products, six norms, its place and its attention's settings."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("query", "key", "value", "output", "gate", "up", "down")),
+        *((name, ctypes.c_void_p) for name in ("input_norm", "mlp_norm", "after_attention", "after_mlp")),
+        *((name, ctypes.c_void_p) for name in ("query_norm", "key_norm")),
+        ("index", ctypes.c_int64),
+        ("window", ctypes.c_int64),
+        ("scale", ctypes.c_float),
+        ("rope", ctypes.c_int32),
+    )
+
+
+class RowStruct(ctypes.Structure):
+    """csrc/decoder.h's Row."""
+
+    _fields_ = (
+        ("buffer", ctypes.c_void_p),
+        ("capacity", ctypes.c_int64),
+        ("length", ctypes.c_int64),
+        ("start", ctypes.c_int64),
+        ("end", ctypes.c_int64),
+        ("chain", ctypes.c_int64),
+    )
+
+
+class PassStruct(ctypes.Structure):
+    """csrc/decoder.h's Pass; the arrays and tensors that it names must outlive the call."""
+
+    _fields_ = (
+        ("shape", ctypes.c_void_p),
+        ("layers", ctypes.POINTER(ctypes.c_void_p)),
+        ("rows", ctypes.POINTER(RowStruct)),
+        ("parents", ctypes.POINTER(ctypes.c_int32)),
+        ("ropes", ctypes.c_void_p * MAX_ROPES),
+        ("states", ctypes.c_void_p),
+        ("captured", ctypes.POINTER(ctypes.c_void_p)),
+        ("wanted", ctypes.c_void_p),
+        ("final_norm", ctypes.c_void_p),
+        ("final", ctypes.c_void_p),
+        ("num_layers", ctypes.c_int64),
+        ("num_rows", ctypes.c_int64),
+        ("num_nodes", ctypes.c_int64),
+        ("num_wanted", ctypes.c_int64),
+        ("num_threads", ctypes.c_int32),
+    )
+
+
 class Library:
     """The C functions, with their argument types declared."""
 
@@ -42,6 +106,12 @@ class Library:
         self.linear = functions.outrider_linear
         self.linear.argtypes = [pointer, pointer, int64, int32, pointer, int32]
         self.linear.restype = ctypes.c_int
+        self.decode = functions.outrider_decode
+        self.decode.argtypes = [pointer]
+        self.decode.restype = ctypes.c_int
+        self.activate = functions.outrider_activate
+        self.activate.argtypes = [int32, pointer, pointer, pointer, int64]
+        self.activate.restype = None
         self.read = functions.outrider_read
         self.read.argtypes = [pointer, int64, int32]
         self.read.restype = ctypes.c_float

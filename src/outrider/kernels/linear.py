@@ -31,7 +31,7 @@ def native_linear(
     Raises OptionError if the shapes do not fit each other.
     """
     _check_shapes(weight, bias, scale)
-    library, obstacle = load(), _obstacle(weight, bias, scale)
+    library, obstacle = load(), linear_obstacle(weight, bias, scale)
     if library is None or obstacle:
         logger.info("torch serves a %s layer: %s", tuple(weight.shape), obstacle or "no native kernels")
         return None
@@ -88,19 +88,24 @@ class NativeLinear(nn.Module):
 
     def _describe(self) -> None:
         weight, bias, scale = self.weight, self.bias, self._buffers["scale"]
-        if obstacle := _obstacle(weight, bias, scale):
+        if obstacle := linear_obstacle(weight, bias, scale):
             raise TargetError(f"the layer's weights were changed to what the native kernel cannot read: {obstacle}")
         self._weight_address = weight.data_ptr()
-        self._struct = LinearStruct(
-            self._weight_address,
-            None if scale is None else scale.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            self.out_features,
-            self.in_features,
-            TYPE_CODES[weight.dtype],
-            TYPE_CODES[torch.float32 if bias is None else bias.dtype],
-        )
+        self._struct = linear_struct(weight, bias, scale)
         self._struct_address = ctypes.addressof(self._struct)
+
+
+def linear_struct(weight: Tensor, bias: Tensor | None, scale: Tensor | None) -> LinearStruct:
+    """The layer as C reads it, by addresses: whoever keeps it keeps the tensors, too."""
+    return LinearStruct(
+        weight.data_ptr(),
+        None if scale is None else scale.data_ptr(),
+        None if bias is None else bias.data_ptr(),
+        weight.shape[0],
+        weight.shape[1],
+        TYPE_CODES[weight.dtype],
+        TYPE_CODES[torch.float32 if bias is None else bias.dtype],
+    )
 
 
 def _restore(weight: Tensor, bias: Tensor | None, scale: Tensor | None) -> NativeLinear:
@@ -127,7 +132,7 @@ def _check_shapes(weight: Tensor, bias: Tensor | None, scale: Tensor | None) -> 
         raise OptionError(f"scale belongs to int8 weights, and only to them; the weight is {weight.dtype}")
 
 
-def _obstacle(weight: Tensor, bias: Tensor | None, scale: Tensor | None) -> str:
+def linear_obstacle(weight: Tensor, bias: Tensor | None, scale: Tensor | None) -> str:
     """Why the kernel cannot read these tensors; empty if it can."""
     allowed = {"weight": tuple(TYPE_CODES), "bias": tuple(ACTIVATION_CODES), "scale": (torch.float32,)}
     for name, tensor in (("weight", weight), ("bias", bias), ("scale", scale)):

@@ -22,6 +22,7 @@ class TargetInfo:
     vocab_size: ids 0 .. vocab_size-1 are real tokens; logits have exactly that many columns (padding rows are cut off).
     max_length: most tokens (prompt and output) a row can hold. exact: "bitwise" if a row's result provably does not
     depend on its neighbours in the pass (tested at load), else "near-tie", with the reason in exact_reason.
+    forward: which of several ways a pass is computed, where the target has several.
     quantize: "int8" if the weights are not the checkpoint's own. generation_defaults: what the model's
     generation_config sets, under SamplingParams names. rounding_unit: relative size of one rounding step inside a pass,
     where it is coarser than dtype's (activations of 8 bits, say).
@@ -36,6 +37,7 @@ class TargetInfo:
     dtype: torch.dtype = torch.float32
     exact: Exactness = "bitwise"
     exact_reason: str = ""
+    forward: str = ""
     quantize: str | None = None
     generation_defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     rounding_unit: float | None = None

@@ -90,21 +90,65 @@ static void *scratch(size_t bytes) { /* grows with need, one per calling thread,
     return buffer;
 }
 
+typedef struct { /* works over the same packed rows; tasks first[i] .. first[i + 1] - 1 are those of works[i] */
+    Work works[MAX_SHARED];
+    int64_t first[MAX_SHARED + 1];
+} Shared;
+
+static void shared_task(void *context, int64_t index) {
+    const Shared *shared = context;
+    int i = 0;
+    while (index >= shared->first[i + 1]) i++;
+    chunk_task((void *)&shared->works[i], index - shared->first[i]);
+}
+
+/* All products of `count` packed rows from `before` on; `packed` has room for them. */
+static void shared_rows(const Products *products, int64_t before, int64_t count, void *packed) {
+    const Linear *const *linears = products->linears;
+    const int64_t size = linears[0]->size, bytes = before * element_size(products->x_type);
+    const int num_threads = products->num_threads;
+    float x_scale[MAX_ROWS];
+    Shared shared;
+    shared.first[0] = 0;
+    int64_t multiplies = 0;
+    for (int i = 0; i < products->count; i++) {
+        int64_t outputs = linears[i]->num_outputs, chunk = chunk_size(outputs, num_threads);
+        shared.works[i] = (Work){linears[i], (const char *)products->x + bytes * size,
+                                 (char *)products->y[i] + bytes * outputs, packed, x_scale, count, ceil_div(size, STEP),
+                                 chunk, products->x_type};
+        shared.first[i + 1] = shared.first[i] + ceil_div(outputs, chunk);
+        multiplies += count * size * outputs;
+    }
+    run_tasks(pack_block, &shared.works[0], ceil_div(count, MAX_C), count * size < SERIAL_PACK ? 1 : num_threads);
+    run_tasks(shared_task, &shared, shared.first[products->count], multiplies < SERIAL_PRODUCT ? 1 : num_threads);
+}
+
+static int same_packing(const Products *products) {
+    for (int i = 1; i < products->count; i++)
+        if (products->linears[i]->weight_type != products->linears[0]->weight_type) return 0;
+    return 1;
+}
+
+int outrider_products(const Products *products) {
+    if (!same_packing(products)) {
+        for (int i = 0; i < products->count; i++) {
+            Products one = *products;
+            one.count = 1, one.linears[0] = products->linears[i], one.y[0] = products->y[i];
+            if (outrider_products(&one)) return -1;
+        }
+        return 0;
+    }
+    const int64_t steps = ceil_div(products->linears[0]->size, STEP), rows = products->rows;
+    const int element = packed_size(products->linears[0]->weight_type);
+    void *packed = scratch((size_t)(min64(rows, MAX_ROWS) * steps * STEP * element));
+    if (!packed) return rows ? -1 : 0;
+    for (int64_t first = 0; first < rows; first += MAX_ROWS)
+        shared_rows(products, first, min64(MAX_ROWS, rows - first), packed);
+    return 0;
+}
+
 /* x (rows, K) and y (rows, N) contiguous, both of x_type. Returns 0, or -1 when there is no memory to pack x. */
 int outrider_linear(const Linear *linear, const void *x, int64_t rows, int32_t x_type, void *y, int32_t num_threads) {
-    const int64_t steps = ceil_div(linear->size, STEP);
-    void *packed = scratch((size_t)(min64(rows, MAX_ROWS) * steps * STEP * packed_size(linear->weight_type)));
-    float x_scale[MAX_ROWS];
-    if (!packed) return rows ? -1 : 0;
-    for (int64_t first = 0; first < rows; first += MAX_ROWS) {
-        int64_t count = min64(MAX_ROWS, rows - first), blocks = ceil_div(count, MAX_C);
-        int64_t before = first * element_size(x_type);
-        Work work = {linear, (const char *)x + before * linear->size, (char *)y + before * linear->num_outputs,
-                     packed, x_scale, count, steps, chunk_size(linear->num_outputs, num_threads), x_type};
-        int64_t elements = count * linear->size, products = elements * linear->num_outputs;
-        run_tasks(pack_block, &work, blocks, elements < SERIAL_PACK ? 1 : num_threads);
-        run_tasks(chunk_task, &work, ceil_div(linear->num_outputs, work.chunk),
-                  products < SERIAL_PRODUCT ? 1 : num_threads);
-    }
-    return 0;
+    Products products = {{linear}, {y}, x, rows, 1, x_type, num_threads};
+    return outrider_products(&products);
 }

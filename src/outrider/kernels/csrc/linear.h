@@ -26,6 +26,19 @@ typedef struct { /* one call, or MAX_ROWS rows of it */
     int32_t x_type;
 } Work;
 
+enum { MAX_SHARED = 3 };
+
+typedef struct { /* products that share their input, done in one region of tasks */
+    const Linear *linears[MAX_SHARED]; /* of one size */
+    void *y[MAX_SHARED];               /* (M, N of each) contiguous, of x's type */
+    const void *x;                     /* (M, K) contiguous: bf16 or fp32 */
+    int64_t rows;
+    int32_t count, x_type, num_threads;
+} Products;
+
+/* Returns 0, or -1 when there is no memory to pack x. */
+int outrider_products(const Products *products);
+
 INLINE int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 INLINE int element_size(int type) { return type == BF16 ? 2 : type == FP32 ? 4 : 1; }

@@ -97,10 +97,12 @@ class RowPass:
 
 @dataclass(eq=False)
 class Pass:
-    """What travels with one call of the model to every attention layer. layers: those that have been here."""
+    """What travels with one call of the model to every attention layer. layers: those that have been here, settings:
+    what each of them asked for."""
 
     rows: list[RowPass]
     layers: list[int] = field(default_factory=list[int])
+    settings: list[Settings] = field(default_factory=list[Settings])
 
     def attend(
         self,
@@ -112,6 +114,7 @@ class Pass:
     ) -> Float[Tensor, "N H HD"]:
         """One layer's attention for all rows, in the dtype of the cache."""
         self.layers.append(layer)
+        self.settings.append(settings)
         parts: list[Tensor] = []
         for row in self.rows:
             nodes = slice(row.start, row.end)

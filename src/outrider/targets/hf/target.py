@@ -1,6 +1,7 @@
 """A decoder-only Hugging Face model as a target: our cache rows, our trees, its unchanged model code."""
 
 import copy
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,10 +19,13 @@ from outrider.targets.hf.generation import end_token_ids
 from outrider.targets.hf.head import with_head_rows
 from outrider.targets.hf.kv_cache import KVCache
 from outrider.targets.hf.layout import Pass, lay_out
+from outrider.targets.hf.lean import TOLERANCE, LeanPass, disagreement, lean_pass
 from outrider.targets.hf.linear import make_row_independent
 from outrider.targets.hf.part import with_layers
 from outrider.targets.hf.tokenizer import HFTokenizer
 from outrider.types import DraftTree, Outcome, Packed, Scored, pack
+
+logger = logging.getLogger("outrider.targets")
 
 PREFILL_CHUNK = 256  # nodes in a pass without logits
 
@@ -32,6 +36,7 @@ class HFTarget:
     model: any transformers model with plain causal attention, in memory; it stays as it is, for we work on a copy of
     its modules that shares its weights. tokenizer: a transformers tokenizer or None. exact: see `loader.load_target`.
     quantize: what has been done to the model's weights (int8.py), for `info`.
+    lean: whether the native pass (lean.py) may stand in for the modules where it fits; `info.forward` says what runs.
     Raises UnsupportedError, OptionError, ModelError.
     """
 
@@ -46,6 +51,7 @@ class HFTarget:
         exact: Exactness | None = None,
         quantize: str | None = None,
         generation_defaults: Mapping[str, Any] | None = None,
+        lean: bool = True,
     ) -> None:
         config = model.config
         refuse_unsupported(config, type(model))
@@ -68,8 +74,9 @@ class HFTarget:
         self._layers = list(range(len(self._blocks)))
         self._cache = KVCache(cache_shape(config), _cache_dtype(model), model.device)
         self._scored: Packed | None = None
+        self._lean: LeanPass | None = None
         bridge.take_over(self._model)
-        self.info = self._confirmed(exact)
+        self.info = self._confirmed(exact, lean)
 
     @property
     def tokenizer(self) -> HFTokenizer | None:
@@ -118,13 +125,7 @@ class HFTarget:
         self._scored = None
         self._check_pack(packed)
         wanted = torch.arange(packed.num_nodes, device=self.info.device) if want is None else want
-        hidden: dict[int, Tensor] = {}
-        hooks = [self._block(layer).register_forward_hook(_keep(hidden, layer)) for layer in hidden_layers]
-        try:
-            logits = self._pass(packed, wanted)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        logits, hidden = self._pass(packed, wanted, hidden_layers)
         self._scored = packed
         assert logits is not None
         return Scored(logits[:, : self.info.vocab_size], hidden)
@@ -179,11 +180,28 @@ class HFTarget:
             self._cache.keep(row, range(len(piece)))
         return later
 
-    def _pass(self, packed: Packed, want: Tensor | None) -> Tensor | None:
+    def _pass(
+        self, packed: Packed, want: Tensor | None, hidden_layers: Sequence[int] = ()
+    ) -> tuple[Tensor | None, dict[int, Tensor]]:
+        """Logits of the wanted nodes (None: none) and the outputs of some layers."""
+        blocks = [self._block(layer) for layer in hidden_layers]
+        if self._lean is not None:
+            return self._lean.run(self._model, packed, self._cache, want, hidden_layers)
+        hidden: dict[int, Tensor] = {}
+        pairs = zip(blocks, hidden_layers, strict=True)
+        hooks = [block.register_forward_hook(_keep(hidden, layer)) for block, layer in pairs]
+        try:
+            return self._plain_pass(packed, want)[0], hidden
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _plain_pass(self, packed: Packed, want: Tensor | None) -> tuple[Tensor | None, Pass]:
+        """transformers' own modules, and what their attention asked for."""
         layout = lay_out(packed, self._cache, drafted=want is not None)
         logits = bridge.run_model(self._model, packed.tokens, packed.positions, layout, want)
         self._check_layers(layout)
-        return logits
+        return logits, layout
 
     def _check_layers(self, layout: Pass) -> None:
         if layout.layers != self._layers:
@@ -215,7 +233,7 @@ class HFTarget:
             raise TargetError(f"hidden layer {layer} does not exist; this model has 0 to {len(self._blocks) - 1}")
         return self._blocks[layer]
 
-    def _confirmed(self, exact: Exactness | None) -> TargetInfo:
+    def _confirmed(self, exact: Exactness | None, lean: bool) -> TargetInfo:
         """The facts, with the guarantee that holds on this machine."""
         if exact == "near-tie":
             self._probe()
@@ -225,12 +243,31 @@ class HFTarget:
             reason = f"on {self.info.device.type} kernels are chosen by the width of the pass"
         else:
             make_row_independent(self._model)
-            info = self.info
+            self.info = info = replace(self.info, forward=self._choose_pass(lean))
             reason = ", ".join(differences(self, info.vocab_size, info.max_rows, info.device, info.max_length))
             reason = reason and f"the test at load found other bits for {reason}"
         if reason and exact == "bitwise":
             raise ModelError(f"{self.info.name} is not exact to the bit here: {reason}; exact='near-tie' accepts that")
         return replace(self.info, exact="near-tie" if reason else "bitwise", exact_reason=reason)
+
+    @torch.no_grad()
+    def _choose_pass(self, lean: bool) -> str:
+        """Takes the lean pass where it fits and says what the modules say; returns its name, or why it is not taken."""
+        text = DraftTree.chain(0, (1 % self.info.vocab_size, 0)[: self.info.max_length - 1])
+        packed = pack([text], [0], [0], self.info.device)
+        nodes = torch.arange(packed.num_nodes)
+        try:
+            plain, layout = self._plain_pass(packed, nodes)
+            found = lean_pass(self._model, layout.settings, self.info.max_length) if lean else "not asked for"
+            if isinstance(found, LeanPass):
+                assert plain is not None
+                found = _compared(found, found.run(self._model, packed, self._cache, nodes)[0], plain)
+        finally:
+            self.free([0])
+        self._lean = found if isinstance(found, LeanPass) else None
+        chosen = f"plain: {found}" if isinstance(found, str) else "lean"
+        logger.info("%s: the pass is %s", self.info.name, chosen)
+        return chosen
 
     def _probe(self) -> None:
         """One token through every layer, so that an unsupported model is refused now and not at the first request."""
@@ -256,6 +293,15 @@ def _cache_dtype(model: Any) -> torch.dtype:
     if model.device.type != "cpu" or model.dtype == torch.float64:
         return model.dtype
     return torch.float32
+
+
+def _compared(lean: LeanPass, ours: Tensor | None, plain: Tensor) -> LeanPass | str:
+    """The lean pass if its logits are the modules' up to rounding, else the reason against it."""
+    assert ours is not None
+    if (difference := disagreement(ours, plain)) <= TOLERANCE[plain.dtype]:
+        return lean
+    logger.warning("the lean pass differs from the model's own by %.2g and is left out", difference)
+    return f"its logits differ from the modules' by {difference:.2g}"
 
 
 def _own_copy(model: Any) -> Any:
