@@ -95,7 +95,7 @@ class CacheRow:
 
 
 class NativeDecoder:
-    """The layers of one decoder. Its tensors are neither copied nor let go; changes made in them in place take effect."""
+    """The layers of one decoder. Its tensors are neither copied nor let go; a change made in them in place counts."""
 
     def __init__(
         self, library: Library, shape: DecoderShape, layers: Sequence[DecoderLayer], final_norm: Float[Tensor, "H"]

@@ -14,6 +14,7 @@ from typing import Any
 HIDDEN, HEADS, SIZE, INNER = 21, 3, 10, 37  # one key head, serves all three
 SLOTS, NODES, PARENTS = 8, 3, (-1, 0, 0)
 EPSILON, SCALE, TOLERANCE = 1e-5, 0.3, 1e-4
+NORMS = ("input_norm", "mlp_norm", "after_attention", "after_mlp", "query_norm", "key_norm")
 SHAPES = {
     "query": (HEADS * SIZE, HIDDEN),
     "key": (SIZE, HIDDEN),
@@ -46,7 +47,10 @@ class Shape(ctypes.Structure):
 class Layer(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in SHAPES),
-        *((name, ctypes.c_void_p) for name in ("input", "mlp", "after_attention", "after_mlp", "query_norm", "key_norm")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("input", "mlp", "after_attention", "after_mlp", "query_norm", "key_norm")
+        ),
         *((name, ctypes.c_int64) for name in ("index", "window")),
         ("scale", ctypes.c_float),
         ("rope", ctypes.c_int32),
@@ -99,7 +103,9 @@ def attend(query: Sequence[float], keys: list[Sequence[float]], values: list[Seq
 def expected(data: dict[str, Any]) -> list[float]:
     """The final states of all nodes, node by node."""
     found: list[float] = []
-    seen: list[tuple[Sequence[float], Sequence[float]]] = [(data["buffer"][:SIZE], data["buffer"][SLOTS * SIZE :][:SIZE])]
+    seen: list[tuple[Sequence[float], Sequence[float]]] = [
+        (data["buffer"][:SIZE], data["buffer"][SLOTS * SIZE :][:SIZE])
+    ]
     for node in range(NODES):
         position = 1 if PARENTS[node] < 0 else 2
         state, table = data["states"][node * HIDDEN :][:HIDDEN], data["rope"][position * 2 * SIZE :][: 2 * SIZE]

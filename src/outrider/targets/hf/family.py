@@ -1,9 +1,9 @@
 """Reads a decoder of the Llama family out of its modules, or says what about it is not known.
 
-Known are Llama, Mistral, Qwen2, Qwen3 and Gemma 3 (text) as transformers writes them (checked with 5.24): a model counts as
+Known are Llama, Mistral, Qwen2, Qwen3 and Gemma 3 (text) as transformers writes them (checked with 5.24): a model is
 one only if every module below it is of that file's own class or one that we put there, has no hook and no replaced
-forward, and if its layers asked the attention for nothing but a window and a scale. Whatever differs is a reason for the
-plain pass, never guessed at.
+forward, and if its layers asked the attention for nothing but a window and a scale. Whatever differs is a reason for
+the plain pass, never guessed at.
 """
 
 from collections.abc import Sequence

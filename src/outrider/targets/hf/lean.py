@@ -23,7 +23,6 @@ from outrider.types import Packed
 
 SWITCH = "OUTRIDER_LEAN"
 ROPE_BLOCK = 64  # positions whose rotations are computed at once, always in a tensor of the same shape
-TOLERANCE = {torch.bfloat16: 0.1, torch.float32: 1e-3}  # of the logits at load, relative, in the root mean square
 
 
 def lean_pass(model: Any, settings: Sequence[Settings], max_length: int) -> "LeanPass | str":
@@ -69,15 +68,28 @@ class LeanPass:
 
         model: whose embedding and head are used. layers: those that run, None for all. Raises TargetError.
         """
+        states = model.get_input_embeddings()(packed.tokens).float()
+        final, hidden = self.advance(states, packed, cache, want, hidden_layers, layers)
+        logits = None if final is None else self.logits(model, final)
+        return logits, {layer: output.to(model.dtype) for layer, output in hidden.items()}
+
+    def advance(
+        self,
+        states: Float[Tensor, "N H"],
+        packed: Packed,
+        cache: KVCache,
+        want: Int[Tensor, "M"] | None,
+        hidden_layers: Sequence[int] = (),
+        layers: Sequence[int] | None = None,
+    ) -> tuple[Float[Tensor, "M H"] | None, dict[int, Tensor]]:
+        """Normed final states of the wanted nodes and outputs of layers, in fp32; the states are overwritten."""
         rows = [_cache_row(packed, index, cache) for index in range(len(packed.row_ids))]
         longest = max(row.length + row.end - row.start for row in rows)
         ropes = [rope.upto(longest) for rope in self._ropes]
-        states = model.get_input_embeddings()(packed.tokens).float()
-        final, hidden = self._native.run(states, rows, ropes, want, hidden_layers, layers)
-        logits = None if final is None else self._head(model, final)
-        return logits, {layer: output.to(model.dtype) for layer, output in hidden.items()}
+        return self._native.run(states, rows, ropes, want, hidden_layers, layers)
 
-    def _head(self, model: Any, final: Tensor) -> Tensor:
+    def logits(self, model: Any, final: Float[Tensor, "M H"]) -> Float[Tensor, "M V"]:
+        """The model's head over normed final states."""
         head = model.get_output_embeddings()
         logits = head(final if isinstance(head, NativeLinear) else final.to(head.weight.dtype)).float()
         return logits if self._logit_cap is None else self._tanh(logits / self._logit_cap) * self._logit_cap
@@ -113,8 +125,3 @@ def _cache_row(packed: Packed, index: int, cache: KVCache) -> CacheRow:
     if not packed.is_chain(index):
         parents = [parent - start if parent >= 0 else -1 for parent in packed.parents[start:end]]
     return CacheRow(cache.reserve(row, end - start), cache.length(row), start, end, parents)
-
-
-def disagreement(lean: Float[Tensor, "M V"], plain: Float[Tensor, "M V"]) -> float:
-    """Root mean square of the difference, relative to that of the plain logits."""
-    return float((lean.double() - plain.double()).norm() / plain.double().norm())

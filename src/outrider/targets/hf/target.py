@@ -19,7 +19,8 @@ from outrider.targets.hf.generation import end_token_ids
 from outrider.targets.hf.head import with_head_rows
 from outrider.targets.hf.kv_cache import KVCache
 from outrider.targets.hf.layout import Pass, lay_out
-from outrider.targets.hf.lean import TOLERANCE, LeanPass, disagreement, lean_pass
+from outrider.targets.hf.lean import LeanPass, lean_pass
+from outrider.targets.hf.lean_check import disagreement
 from outrider.targets.hf.linear import make_row_independent
 from outrider.targets.hf.part import with_layers
 from outrider.targets.hf.tokenizer import HFTokenizer
@@ -184,24 +185,26 @@ class HFTarget:
         self, packed: Packed, want: Tensor | None, hidden_layers: Sequence[int] = ()
     ) -> tuple[Tensor | None, dict[int, Tensor]]:
         """Logits of the wanted nodes (None: none) and the outputs of some layers."""
-        blocks = [self._block(layer) for layer in hidden_layers]
+        for layer in hidden_layers:
+            self._block(layer)
         if self._lean is not None:
             return self._lean.run(self._model, packed, self._cache, want, hidden_layers)
+        return self._plain_pass(packed, want, hidden_layers)[:2]
+
+    def _plain_pass(
+        self, packed: Packed, want: Tensor | None, hidden_layers: Sequence[int] = ()
+    ) -> tuple[Tensor | None, dict[int, Tensor], Pass]:
+        """The same by transformers' own modules, and what their attention asked for."""
+        layout = lay_out(packed, self._cache, drafted=want is not None)
         hidden: dict[int, Tensor] = {}
-        pairs = zip(blocks, hidden_layers, strict=True)
-        hooks = [block.register_forward_hook(_keep(hidden, layer)) for block, layer in pairs]
+        hooks = [self._block(layer).register_forward_hook(_keep(hidden, layer)) for layer in hidden_layers]
         try:
-            return self._plain_pass(packed, want)[0], hidden
+            logits = bridge.run_model(self._model, packed.tokens, packed.positions, layout, want)
         finally:
             for hook in hooks:
                 hook.remove()
-
-    def _plain_pass(self, packed: Packed, want: Tensor | None) -> tuple[Tensor | None, Pass]:
-        """transformers' own modules, and what their attention asked for."""
-        layout = lay_out(packed, self._cache, drafted=want is not None)
-        logits = bridge.run_model(self._model, packed.tokens, packed.positions, layout, want)
         self._check_layers(layout)
-        return logits, layout
+        return logits, hidden, layout
 
     def _check_layers(self, layout: Pass) -> None:
         if layout.layers != self._layers:
@@ -253,18 +256,19 @@ class HFTarget:
     @torch.no_grad()
     def _choose_pass(self, lean: bool) -> str:
         """Takes the lean pass where it fits and says what the modules say; returns its name, or why it is not taken."""
+        if not lean:
+            return "plain: not asked for"
         text = DraftTree.chain(0, (1 % self.info.vocab_size, 0)[: self.info.max_length - 1])
         packed = pack([text], [0], [0], self.info.device)
-        nodes = torch.arange(packed.num_nodes)
         try:
-            plain, layout = self._plain_pass(packed, nodes)
-            found = lean_pass(self._model, layout.settings, self.info.max_length) if lean else "not asked for"
+            logits, outputs, layout = self._plain_pass(packed, torch.arange(packed.num_nodes), range(len(self._blocks)))
+            found = lean_pass(self._model, layout.settings, self.info.max_length)
             if isinstance(found, LeanPass):
-                assert plain is not None
-                found = _compared(found, found.run(self._model, packed, self._cache, nodes)[0], plain)
+                assert logits is not None
+                found = disagreement(found, self._model, packed, self._cache, outputs, logits) or found
         finally:
             self.free([0])
-        self._lean = found if isinstance(found, LeanPass) else None
+        self._lean = None if isinstance(found, str) else found
         chosen = f"plain: {found}" if isinstance(found, str) else "lean"
         logger.info("%s: the pass is %s", self.info.name, chosen)
         return chosen
@@ -293,15 +297,6 @@ def _cache_dtype(model: Any) -> torch.dtype:
     if model.device.type != "cpu" or model.dtype == torch.float64:
         return model.dtype
     return torch.float32
-
-
-def _compared(lean: LeanPass, ours: Tensor | None, plain: Tensor) -> LeanPass | str:
-    """The lean pass if its logits are the modules' up to rounding, else the reason against it."""
-    assert ours is not None
-    if (difference := disagreement(ours, plain)) <= TOLERANCE[plain.dtype]:
-        return lean
-    logger.warning("the lean pass differs from the model's own by %.2g and is left out", difference)
-    return f"its logits differ from the modules' by {difference:.2g}"
 
 
 def _own_copy(model: Any) -> Any:
