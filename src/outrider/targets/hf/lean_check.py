@@ -12,11 +12,27 @@ from jaxtyping import Float
 from torch import Tensor
 
 from outrider.targets.hf.kv_cache import KVCache
-from outrider.targets.hf.lean import LeanPass
+from outrider.targets.hf.layout import Pass
+from outrider.targets.hf.lean import LeanPass, lean_pass
 from outrider.types import Packed
 
 CHANGE, STATE = 25, 2  # roundings allowed of what a layer adds, and of the state that it adds to
 UNIT = {torch.bfloat16: 2.0**-8, torch.float32: 2.0**-18}  # fp32: sums of thousands of terms, in another order
+
+
+def checked_lean_pass(
+    model: Any, packed: Packed, cache: KVCache, plain: tuple[Tensor | None, dict[int, Tensor], Pass], max_length: int
+) -> LeanPass | str:
+    """The lean pass over this model, or the reason why it is not to be used.
+
+    plain: what the modules gave for these nodes (logits, every layer's output, what the attention was asked for).
+    """
+    logits, outputs, layout = plain
+    found = lean_pass(model, layout.settings, max_length)
+    if isinstance(found, str):
+        return found
+    assert logits is not None
+    return disagreement(found, model, packed, cache, outputs, logits) or found
 
 
 def disagreement(

@@ -19,8 +19,8 @@ from outrider.targets.hf.generation import end_token_ids
 from outrider.targets.hf.head import with_head_rows
 from outrider.targets.hf.kv_cache import KVCache
 from outrider.targets.hf.layout import Pass, lay_out
-from outrider.targets.hf.lean import LeanPass, lean_pass
-from outrider.targets.hf.lean_check import disagreement
+from outrider.targets.hf.lean import LeanPass
+from outrider.targets.hf.lean_check import checked_lean_pass
 from outrider.targets.hf.linear import make_row_independent
 from outrider.targets.hf.part import with_layers
 from outrider.targets.hf.tokenizer import HFTokenizer
@@ -246,7 +246,8 @@ class HFTarget:
             reason = f"on {self.info.device.type} kernels are chosen by the width of the pass"
         else:
             make_row_independent(self._model)
-            self.info = info = replace(self.info, forward=self._choose_pass(lean))
+            self.info = info = replace(self.info, forward=self._choose_pass() if lean else "plain: not asked for")
+            logger.info("%s: the pass is %s", info.name, info.forward)
             reason = ", ".join(differences(self, info.vocab_size, info.max_rows, info.device, info.max_length))
             reason = reason and f"the test at load found other bits for {reason}"
         if reason and exact == "bitwise":
@@ -254,24 +255,17 @@ class HFTarget:
         return replace(self.info, exact="near-tie" if reason else "bitwise", exact_reason=reason)
 
     @torch.no_grad()
-    def _choose_pass(self, lean: bool) -> str:
-        """Takes the lean pass where it fits and says what the modules say; returns its name, or why it is not taken."""
-        if not lean:
-            return "plain: not asked for"
+    def _choose_pass(self) -> str:
+        """Takes the lean pass where it fits and says what the modules say; returns "lean", or why it is not taken."""
         text = DraftTree.chain(0, (1 % self.info.vocab_size, 0)[: self.info.max_length - 1])
         packed = pack([text], [0], [0], self.info.device)
         try:
-            logits, outputs, layout = self._plain_pass(packed, torch.arange(packed.num_nodes), range(len(self._blocks)))
-            found = lean_pass(self._model, layout.settings, self.info.max_length)
-            if isinstance(found, LeanPass):
-                assert logits is not None
-                found = disagreement(found, self._model, packed, self._cache, outputs, logits) or found
+            plain = self._plain_pass(packed, torch.arange(packed.num_nodes), range(len(self._blocks)))
+            found = checked_lean_pass(self._model, packed, self._cache, plain, self.info.max_length)
         finally:
             self.free([0])
         self._lean = None if isinstance(found, str) else found
-        chosen = f"plain: {found}" if isinstance(found, str) else "lean"
-        logger.info("%s: the pass is %s", self.info.name, chosen)
-        return chosen
+        return f"plain: {found}" if isinstance(found, str) else "lean"
 
     def _probe(self) -> None:
         """One token through every layer, so that an unsupported model is refused now and not at the first request."""
