@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from outrider.models import is_model
 from outrider.policy.base import Policy
 from outrider.targets.base import Exactness, Target
 from outrider.targets.loading import Backend, load_target
+from outrider.traces.file import check_trace, write_trace
 
 
 def load(
@@ -36,6 +38,8 @@ def load(
     ignore_generation_config: bool = False,
     allow_plain: bool = False,
     on_round: Callable[[RoundTrace], None] | None = None,
+    reuse_prefixes: bool = False,
+    trace: str | Path | None = None,
     **drafter_options: Any,
 ) -> Engine:
     """An engine for a model by name, hub id, folder or .gguf file, and a drafter by name, spec or object.
@@ -51,10 +55,14 @@ def load(
     ignore_generation_config: the settings of the model's generation_config.json are no defaults (end tokens stay).
     allow_plain: a drafter that cannot be loaded or does not fit the target is warned about, and the engine decodes
     plainly and says why; default: an error. on_round: called with a RoundTrace after every round.
+    reuse_prefixes: a prompt that begins like an earlier text (a conversation's next turn) computes only what is new.
+    trace: a file that gets one JSON line a round (docs/traces.md).
     Raises ModelError, PairingError, UnsupportedError, OptionError.
     """
     chosen = resolve_drafter(drafter, **drafter_options)
     keeps = make_rule(rule)
+    if trace is not None:
+        check_trace(trace)
     settings = {
         "backend": backend,
         "backend_options": backend_options,
@@ -68,13 +76,29 @@ def load(
     }
     loaded = _load_target(target, settings)  # slow, so names are checked first
     wanted = ("auto" if keeps.shared_noise else "fixed") if policy is None else policy
+    others = {"reuse_prefixes": reuse_prefixes, "on_round": on_round}
+    engine = _engine(loaded, chosen, keeps, wanted, allow_plain, others)
+    if trace is not None:
+        write_trace(engine, trace)
+    return engine
+
+
+def _engine(
+    target: Target,
+    drafter: Drafter | Mapping[str, Drafter] | None,
+    rule: Rule,
+    policy: str | Policy,
+    allow_plain: bool,
+    others: Mapping[str, Any],
+) -> Engine:
+    """The engine; without its drafter, if that does not fit and may be missing."""
     try:
-        return Engine(loaded, chosen, rule=keeps, policy=wanted, on_round=on_round)
+        return Engine(target, drafter, rule=rule, policy=policy, **others)
     except (ModelError, UnsupportedError) as error:
         if not allow_plain:
             raise
-        warnings.warn(f"decoding without drafts: {error}", OutriderWarning, stacklevel=2)
-        return Engine(loaded, rule=keeps, on_round=on_round, plain_because=str(error))
+        warnings.warn(f"decoding without drafts: {error}", OutriderWarning, stacklevel=3)
+        return Engine(target, rule=rule, plain_because=str(error), **others)
 
 
 def resolve_drafter(

@@ -53,6 +53,7 @@ class ToyServer:
     def __exit__(self, *_: Any) -> None:
         self._http.close()
         self.runner.stop()
+        self.parts.feed.close()
         self._server.should_exit = True
         self._thread.join(20)
         self._listener.close()

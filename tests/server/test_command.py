@@ -14,6 +14,7 @@ from worlds import END, tokenizer
 
 from outrider.cli.main import run
 from outrider.server.config import ServerConfig
+from outrider.traces.reader import read_trace
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +58,10 @@ def test_it_answers_and_traces(server: CommandServer) -> None:
         texts.add(answer["choices"][0]["text"])
         assert answer["usage"]["speculation"]["method"] in (drafter, "plain")
     assert len(texts) == 1
-    rounds = [json.loads(line) for line in server.trace.read_text("utf-8").splitlines()]  # pyright: ignore
-    assert sum(len(row["delivered"]) for one in rounds for row in one["rows"]) == 24
+    requests = read_trace(server.trace).requests  # pyright: ignore
+    assert [len(one.token_ids) for one in requests] == [12, 12]
+    assert {one.text for one in requests} == texts
+    assert {one.begin["prompt"] for one in requests if one.begin} == {None}  # not asked for
 
 
 def test_sigterm_finishes_running_streams_and_refuses_new_ones(server: CommandServer) -> None:
@@ -92,6 +95,7 @@ def test_sigterm_finishes_running_streams_and_refuses_new_ones(server: CommandSe
         (["--rule", "identcal"], "did you mean 'identical'"),
         (["--trace", "/nowhere/at/all"], "cannot write the trace"),
         (["--prot", "1"], "did you mean --port"),
+        (["--trace-prompts"], "--trace FILE"),
     ],
 )
 def test_bad_options_get_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

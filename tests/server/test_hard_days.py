@@ -138,6 +138,22 @@ def test_bodies_too_large_or_too_slow() -> None:
         assert server.post("/v1/completions", {**TEXT, "max_tokens": 2}).status_code == 200
 
 
+def test_bodies_that_are_too_much_together() -> None:
+    """One open request holds most of what all may hold: a second waits outside, told when to come back."""
+    with ToyServer(parts(slow_target(), max_body_bytes=600, max_pending_bytes=650)) as server:
+        first = raw(server, {**LONG, "user": "u" * 250})
+        until(lambda: server.runner.num_running == 1)
+        refused = server.post("/v1/completions", {**TEXT, "user": "u" * 250})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_bytes")
+        assert "limit is 650" in refused.text
+        assert refused.headers["retry-after"]
+        assert server.post("/v1/completions", {**TEXT, "max_tokens": 2}).status_code == 200
+        assert 'reason="bytes"' in server.get("/metrics").text
+        first.close()
+        until(server.idle)
+        assert server.post("/v1/completions", {**TEXT, "max_tokens": 2, "user": "u" * 250}).status_code == 200
+
+
 def test_too_many_clients_but_probes_get_through() -> None:
     with ToyServer(parts(slow_target(), max_clients=2)) as server:
         open_ones = [raw(server, LONG) for _ in range(2)]

@@ -56,7 +56,7 @@ def expected_json(target: Target) -> Completion:
 @pytest.fixture(scope="module")
 def client(target: Target, expected: Any, expected_json: Any) -> Iterator[openai.OpenAI]:
     parts = make_parts(
-        lambda on_round: Engine(target, make_drafter("lookup"), reuse_prefixes=True, on_round=on_round),
+        lambda: Engine(target, make_drafter("lookup"), reuse_prefixes=True),
         ["lookup"],
         ServerConfig(),
         target_name=MODEL,

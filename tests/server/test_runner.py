@@ -197,6 +197,26 @@ def test_a_target_that_fails_ends_what_runs_and_recovers() -> None:
     runner.stop()
 
 
+def test_a_target_that_fails_over_one_row_ends_that_request_only() -> None:
+    """The pass of all rows raises, again and again, because of one of them."""
+
+    def picky(tokens: list[int]) -> torch.Tensor:
+        if tokens[0] == 66 and len(tokens) > 5:
+            raise RuntimeError("cannot go on from here")
+        return logits(tokens)
+
+    runner = EngineThread(make_engine(model=target(picky)))
+    runner.start()
+    good, bad = Inbox(), Inbox()
+    runner.submit([good.job(max_new_tokens=30), bad.job([66, 1, 2], max_new_tokens=30, ignore_eos=True)])
+    assert "cannot go on from here" in str(bad.last().error)
+    answer = good.last().completion
+    assert answer is not None
+    assert answer.token_ids == make_engine().generate([1, 2, 3], max_new_tokens=30, max_depth=0).token_ids
+    assert runner.alive
+    runner.stop()
+
+
 def test_drain_and_stop_end_every_job_clearly() -> None:
     runner = EngineThread(make_engine(), max_waiting=8)
     runner.start()

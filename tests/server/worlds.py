@@ -68,13 +68,13 @@ def make_engine(on_round: Any = None, *, model: FunctionTarget | None = None, **
     return Engine(model or target(), chosen, reuse_prefixes=True, on_round=on_round)
 
 
-def parts(model: FunctionTarget | None = None, watch: bool = False, drafters: Any = None, **config: Any) -> Any:
+def parts(model: FunctionTarget | None = None, drafters: Any = None, watching: Any = None, **config: Any) -> Any:
     """A server's parts around the toy, not started."""
     more = dict(drafters or {})
     return make_parts(
-        lambda on_round: make_engine(on_round, model=model, **more),
+        lambda: make_engine(model=model, **more),
         ["function", "lookup", *more],
         ServerConfig(**config),
         target_name=MODEL,
-        watch=watch,
+        **(watching or {}),
     )

@@ -20,6 +20,7 @@ from outrider.engine.engine import Engine
 from outrider.engine.request import Prompt
 from outrider.engine.trace import RoundTrace
 from outrider.errors import OptionError, PromptError
+from outrider.traces.file import check_trace, write_trace
 
 PromptText = Annotated[str | None, typer.Argument(help="The text to go on from; `-` reads it from stdin.")]
 PromptFile = Annotated[Path | None, typer.Option("--file", help="Read the prompt from this file instead.")]
@@ -27,6 +28,8 @@ Chat = Annotated[bool, typer.Option("--chat", help="The prompt is a message; use
 Compare = Annotated[bool, typer.Option("--compare", help="Run it again without speculation; exit 1 on a defect.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the text.")]
 ShowTree = Annotated[bool, typer.Option("--show-tree", help="Also print one round, the most telling one, as a tree.")]
+Trace = Annotated[Path | None, typer.Option("--trace", help="Append one JSON line a round, for `outrider watch`.")]
+TracePrompt = Annotated[bool, typer.Option("--trace-prompt", help="The trace also has the prompt.")]
 ShowParams = Annotated[bool, typer.Option("--show-params", help="Also print the effective settings.")]
 
 
@@ -47,12 +50,15 @@ def generate(
     regex: Regex = None,
     choice: Choice = None,
     grammar: Lark = None,
+    trace: Trace = None,
+    trace_prompt: TracePrompt = False,
     engine: dict[str, Any],
     sampling: dict[str, Any],
 ) -> None:
     """Write text. The text goes to stdout as it comes, the figures to stderr."""
     if "logprobs" in sampling and not as_json:
         raise OptionError("logprobs are only shown with --json; add it, or leave out --logprobs")
+    check_tracing(trace, trace_prompt)
     structure = read_structure(json_schema, regex, choice, grammar)
     text = read_prompt(prompt, file)
     request: Prompt = [{"role": "user", "content": text}] if chat else text
@@ -61,6 +67,8 @@ def generate(
         ready = load(**engine, on_round=rounds.append if show_tree else None)
         if with_plain:
             warm_up(ready, request)
+    if trace is not None:
+        write_trace(ready, trace, prompts=trace_prompt)
     rounds.clear()
     constrained = constrain(ready, request, structure, sampling)
     completion = _run(ready, request, constrained, stream=not as_json)
@@ -83,6 +91,14 @@ def _print_tree(engine: Engine, telling: RoundTrace | None, num_rounds: int) -> 
         notes_console().print("no tree to show: nothing was drafted", markup=False)
     elif tokenizer is not None:
         show_round(telling, num_rounds, tokenizer.decode, notes_console())
+
+
+def check_tracing(trace: Path | None, trace_prompt: bool) -> None:
+    """Raises OptionError for a file that cannot be written, before a model is loaded."""
+    if trace is not None:
+        check_trace(trace)
+    elif trace_prompt:
+        raise OptionError("--trace-prompt says what --trace FILE shall hold; give a file, or leave it out")
 
 
 def _compare(engine: Engine, prompt: Prompt, sampling: dict[str, Any], completion: Completion) -> Comparison:

@@ -26,8 +26,14 @@ Drafters = Annotated[
     ),
 ]
 MaxRows = Annotated[int, typer.Option("--max-rows", help="Most requests that run at the same time.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Let `outrider watch URL` follow the rounds (shows all texts).")]
-Trace = Annotated[str | None, typer.Option("--trace", help="Append one JSON line a round.", metavar="FILE")]
+ShowText = Annotated[
+    bool, typer.Option("--show-text", help="Those who watch the rounds see all clients' texts, not only the figures.")
+]
+Trace = Annotated[
+    str | None,
+    typer.Option("--trace", help="Append one JSON line a round, all clients' texts included.", metavar="FILE"),
+]
+TracePrompts = Annotated[bool, typer.Option("--trace-prompts", help="The trace also has the prompts.")]
 KEY_VARIABLE = "OUTRIDER_API_KEY"
 
 
@@ -39,8 +45,9 @@ def serve(
     *,
     drafter: Drafters = None,
     max_rows: MaxRows = 8,
-    watch: Watch = False,
+    show_text: ShowText = False,
     trace: Trace = None,
+    trace_prompts: TracePrompts = False,
     engine: dict[str, Any],
     server: dict[str, Any],
 ) -> None:
@@ -49,6 +56,8 @@ def serve(
     config = ServerConfig(**given)
     specs = [spec for spec in drafter or ["lookup"] if spec != "none"]
     rule = make_rule(engine.pop("rule"))
+    if trace_prompts and trace is None:
+        raise OptionError("--trace-prompts says what --trace FILE shall hold; give a file, or leave it out")
     try:
         from outrider.server import logs
         from outrider.server.build import load_parts
@@ -56,7 +65,8 @@ def serve(
     except ImportError as error:
         raise UnsupportedError(f"the server needs {error.name}: pip install 'outrider[server]'") from error
     with quiet_loading():
-        parts = load_parts(specs, rule, config, max_rows=max_rows, watch=watch, trace=trace, **engine)
+        watching: dict[str, Any] = {"show_text": show_text, "trace": trace, "trace_prompts": trace_prompts}
+        parts = load_parts(specs, rule, config, max_rows=max_rows, **watching, **engine)
     logs.set_up()
     run(parts, lambda url: print(f"listening on {url} with {parts.model_name}", file=sys.stderr, flush=True))
 

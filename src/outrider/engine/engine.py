@@ -17,6 +17,7 @@ from outrider.drafters.base import Drafter, TargetView
 from outrider.drafters.none import NoDrafter
 from outrider.engine.completion import Completion, TokenEvent
 from outrider.engine.drafting import Drafting
+from outrider.engine.observe import Observer, Observers, OnRound
 from outrider.engine.request import Prompt, Request, encode_prompt
 from outrider.engine.round import Rounds
 from outrider.engine.row import Row
@@ -97,11 +98,15 @@ class Engine:
             one.bind(TargetView(target.info, target.tokenizer, target if isinstance(target, Layered) else None))
         self.policy = make_policy(policy, drafters)
         self._drafting = Drafting({"none": NoDrafter(), **drafters}, target.info.vocab_size)
-        self._rounds = Rounds(target, self._drafting, self.policy, on_round)
+        self._observers = Observers()
+        if on_round:
+            self.attach(OnRound(on_round))
+        self._rounds = Rounds(target, self._drafting, self.policy, self._observers)
         self._schedule = Schedule(
             target,
             self._drafting,
             self.policy,
+            self._observers,
             prefill_chunk=prefill_chunk,
             reuse_prefixes=reuse_prefixes,
             max_waiting=max_waiting,
@@ -111,6 +116,14 @@ class Engine:
         self._lock = RLock()  # held by the thread that is in a step
         self._cancels: deque[Row] = deque()
         self._stepping = False
+
+    def attach(self, observer: Observer) -> None:
+        """Tell this observer what happens from now on."""
+        self._observers.add(observer)
+
+    def detach(self, observer: Observer) -> None:
+        """Tell it no more."""
+        self._observers.remove(observer)
 
     # ---- requests
 
@@ -123,6 +136,7 @@ class Engine:
         row = self._new_row(request)
         if row.budget == 0:
             row.finish("length")
+            self._observers.ended(row)
         else:
             self._schedule.waiting.append(row)
         return Handle(self, row)
@@ -153,6 +167,11 @@ class Engine:
                 self._schedule.release()
         finally:
             self._lock.release()
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """Names that a request may ask for; "none" is always there."""
+        return tuple(self._drafting.drafters)
 
     @property
     def num_running(self) -> int:
@@ -243,6 +262,31 @@ class Engine:
         while self._cancels:
             self._cancels[0].finish("cancelled")
             self._cancels.popleft()
+
+    def isolate(self) -> bool:
+        """After steps that raised: a round for every row by itself, so that a row at fault ends with its error, alone.
+
+        Returns whether any of them went well; if none did, the target itself is to blame.
+        """
+        with self._lock:
+            if self._stepping:
+                raise EngineError("the engine cannot be run from within a step")
+            self._stepping = True
+            try:
+                self._cancel_late()
+                return sum(self._alone(row) for row in self._schedule.prefill()) > 0
+            finally:
+                self._stepping = False
+                self._cancel_late()
+                self._schedule.release()
+
+    def _alone(self, row: Row) -> bool:
+        try:
+            self._rounds.run([row])
+        except Exception as error:
+            row.finish("error", error)
+            return False
+        return True
 
 
 def _by_name(drafter: Drafter | Mapping[str, Drafter] | None) -> dict[str, Drafter]:

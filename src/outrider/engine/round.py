@@ -4,18 +4,18 @@ A row whose own drafter, processor, rule or logits fail ends with that error; th
 nothing has changed, so an exception of the target, or an interrupt, leaves every row at its last committed token.
 """
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
 from outrider.engine.drafting import Drafting
+from outrider.engine.observe import Observers
+from outrider.engine.onlookers import tell, warn_of
 from outrider.engine.row import Row, Taken
-from outrider.engine.trace import RoundTrace, trace_row
+from outrider.engine.trace import RoundTrace, RowTrace, trace_row
 from outrider.engine.watch import Stopwatch
-from outrider.errors import DrafterError, OutriderWarning, TargetError
+from outrider.errors import DrafterError, TargetError
 from outrider.policy.base import Policy
 from outrider.targets.base import Target
 from outrider.types import DraftTree, Packed, Plan, RoundStats, Scored, pack
@@ -40,12 +40,12 @@ class Rounds:
         target: Target,
         drafting: Drafting,
         policy: Policy,
-        on_round: Callable[[RoundTrace], None] | None = None,
+        observers: Observers,
     ) -> None:
         self._target = target
         self._drafting = drafting
         self._policy = policy
-        self._on_round = on_round
+        self._observers = observers
         self._count = 0
 
     def run(self, rows: Sequence[Row]) -> None:
@@ -68,17 +68,16 @@ class Rounds:
             scored = self._score(packed)
         with watch("accept"):
             self._accept(shares, scored)
-        traces = [trace_row(s.row, s.plan, s.tree, s.taken, scored.logits[s.nodes]) for s in self._traced(shares)]
+        traces = self._traces(shares, scored)
         self._target.commit({s.row.cache_row: s.taken.outcome for s in shares if s.taken})
         figures = tuple(s.row.apply(s.taken, s.tree, s.plan) for s in shares if s.taken and not s.row.finish_reason)
         self._observe(shares, scored)
         stats = RoundStats(figures, watch.read(), packed.num_nodes)
-        _told("the policy", self._policy.observe, stats)
+        tell("the policy", self._policy.observe, stats)
         for share in shares:
             share.row.tally.seconds += stats.seconds
-        if self._on_round:
-            trace = RoundTrace(self._count, tuple(traces), stats.seconds, packed.num_nodes)
-            _told("the on_round observer", self._on_round, trace)
+        if self._observers:
+            self._observers.round_done(RoundTrace(self._count, tuple(traces), stats.seconds, packed.num_nodes))
         self._count += 1
 
     def _plan(self, rows: Sequence[Row]) -> list[Plan]:
@@ -88,7 +87,7 @@ class Rounds:
             plans = self._policy.plan(views)
             return [_within(plan, view.room) for plan, view in zip(plans, views, strict=True)]
         except Exception as error:
-            _warn("the policy", error)
+            warn_of("the policy", error)
             return [Plan(reason="the policy failed") for _ in rows]
 
     def _propose(self, rows: Sequence[Row], plans: Sequence[Plan]) -> list[Share]:
@@ -126,8 +125,11 @@ class Rounds:
             except Exception as error:
                 row.finish("error", error)
 
-    def _traced(self, shares: Sequence[Share]) -> list[Share]:
-        return [share for share in shares if share.taken] if self._on_round else []
+    def _traces(self, shares: Sequence[Share], scored: Scored) -> list[RowTrace]:
+        """What observers will be told of the rows; nothing is made for nobody."""
+        seen = [share for share in shares if share.taken] if self._observers else []
+        logits = scored.logits if self._observers.detailed else None
+        return [trace_row(s.row, s.plan, s.tree, s.taken, None if logits is None else logits[s.nodes]) for s in seen]
 
     def _observe(self, shares: Sequence[Share], scored: Scored) -> None:
         for share in shares:
@@ -136,18 +138,6 @@ class Rounds:
                 error = self._drafting.observe(share.row, share.tree, share.taken.outcome, scored, nodes)
                 if error:
                     share.row.finish("error", error)
-
-
-def _told(who: str, tell: Callable[[Any], object], news: object) -> None:
-    """Tell an onlooker; if it raises, nobody else is disturbed."""
-    try:
-        tell(news)
-    except Exception as error:
-        _warn(who, error)
-
-
-def _warn(who: str, error: Exception) -> None:
-    warnings.warn(f"{who} failed, and generation goes on: {error!r}", OutriderWarning, stacklevel=2)
 
 
 def _within(plan: Plan, room: int) -> Plan:

@@ -92,7 +92,12 @@ class Row:
     def is_late(self) -> bool:
         """Past the request's timeout."""
         limit = self.request.timeout
-        return limit is not None and time.monotonic() - self.submitted > limit
+        return limit is not None and self.waited > limit
+
+    @property
+    def waited(self) -> float:
+        """Seconds since it was submitted."""
+        return time.monotonic() - self.submitted
 
     @property
     def cache_row(self) -> int:

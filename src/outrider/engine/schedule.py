@@ -8,6 +8,7 @@ import warnings
 from collections import deque
 
 from outrider.engine.drafting import Drafting
+from outrider.engine.observe import Observers
 from outrider.engine.row import Row
 from outrider.engine.slots import Slots
 from outrider.engine.watch import Stopwatch
@@ -26,6 +27,7 @@ class Schedule:
         target: Target,
         drafting: Drafting,
         policy: Policy,
+        observers: Observers,
         *,
         prefill_chunk: int,
         reuse_prefixes: bool,
@@ -37,6 +39,7 @@ class Schedule:
         self._target = target
         self._drafting = drafting
         self._policy = policy
+        self._observers = observers
         self._prefill_chunk = prefill_chunk
         self._max_waiting = max_waiting
 
@@ -80,8 +83,10 @@ class Schedule:
         for row in [row for row in self.running if row.finish_reason is not None]:
             self._leave(row)
             self.running.remove(row)
+            self._observers.ended(row)
         for row in [row for row in self.waiting if row.finish_reason is not None]:
             self.waiting.remove(row)  # in place: other threads may append
+            self._observers.ended(row)
 
     def _admit_row(self, row: Row) -> None:
         held = [(other.cache_row, other.tokens[: other.prefilled]) for other in self.running]
@@ -92,6 +97,9 @@ class Schedule:
         except Exception as error:  # of the target
             row.finish("error", error)
             self.slots.recover([other.cache_row for other in self.running])
+            self._observers.ended(row)
+        else:
+            self._observers.began(row)
 
     def _leave(self, row: Row) -> None:
         """Every part may be done twice: after an interrupt the row is still here, and leaves at the next release."""

@@ -1,6 +1,6 @@
 """One round as an observer sees it: what was drafted, what the target thought of it, what was kept, how long it took.
 
-Made only if an engine has an `on_round` observer. The target's opinion is its raw law (before a request's settings).
+Made only if an engine has an observer. The target's opinion is its raw law (before a request's settings).
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,13 @@ class RowTrace:
     """One row's part. tokens, parents, confidence, target_best, target_chance have one entry per node, root first.
 
     target_best[n]: the target's likeliest token after node n. target_chance[n]: the chance it gave node n's own token
-    (1 for the root). path: kept nodes. texts: what each delivered token released. finish_reason: if it ended here.
-    sources: whose token each node is (empty: the drafter's); accepted_by: kept tokens by whose they were.
+    (1 for the root); both are empty if no observer is detailed. path: kept nodes. texts: what each delivered token
+    released. finish_reason: if it ended here. sources: whose token each node is (empty: the drafter's); accepted_by:
+    kept tokens by whose they were.
     """
 
     request_id: int
+    cache_row: int
     drafter: str
     max_depth: int
     max_nodes: int
@@ -59,12 +61,15 @@ class RoundTrace:
         return asdict(self)
 
 
-def trace_row(row: Row, plan: Plan, tree: DraftTree, taken: Taken | None, logits: Float[Tensor, "n V"]) -> RowTrace:
-    """One row's trace, before its round is applied. logits: of its own nodes."""
+def trace_row(
+    row: Row, plan: Plan, tree: DraftTree, taken: Taken | None, logits: Float[Tensor, "n V"] | None
+) -> RowTrace:
+    """One row's trace, before its round is applied. logits: of its own nodes; None if nobody needs the details."""
     if taken is None:
         raise EngineError(f"request {row.id} took nothing in this round")
     return RowTrace(
         request_id=row.id,
+        cache_row=row.cache_row,
         drafter=plan.drafter,
         max_depth=plan.max_depth,
         max_nodes=plan.max_nodes,
@@ -73,8 +78,8 @@ def trace_row(row: Row, plan: Plan, tree: DraftTree, taken: Taken | None, logits
         tokens=tree.tokens,
         parents=tree.parents,
         confidence=tree.confidence,
-        target_best=tuple(logits.argmax(-1).tolist()),
-        target_chance=_chances(tree, logits),
+        target_best=() if logits is None else tuple(logits.argmax(-1).tolist()),
+        target_chance=() if logits is None else _chances(tree, logits),
         path=taken.outcome.path,
         next_token=taken.outcome.next_token,
         delivered=tuple(taken.token_ids),

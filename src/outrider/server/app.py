@@ -30,19 +30,22 @@ from outrider.server.schema_out import (
     errors,
 )
 from outrider.server.sse import encode
-from outrider.server.tokens import TokenNames
 from outrider.server.translate import Translator
+from outrider.tokens import TokenNames
+from outrider.watch.page import live_page
+
+QUIET_SECONDS = 2.0  # without news before those who watch hear how many run and wait
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the application is made of. feed: None unless somebody may watch the rounds."""
+    """What the application is made of."""
 
     runner: EngineThread
     translator: Translator
     metrics: Metrics
     config: ServerConfig
-    feed: RoundFeed | None = None
+    feed: RoundFeed
 
     @property
     def model_name(self) -> str:
@@ -68,6 +71,7 @@ def make_app(parts: Parts) -> FastAPI:
         Limits,
         max_clients=config.max_clients,
         max_body_bytes=config.max_body_bytes,
+        max_pending_bytes=config.max_pending_bytes,
         body_timeout=config.body_timeout,
         on_refusal=parts.metrics.refused,
     )
@@ -138,26 +142,30 @@ def _add_figures(app: FastAPI, parts: Parts) -> None:
 
 
 def _add_pages(app: FastAPI, parts: Parts) -> None:
+    page = live_page()
+
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def home() -> str:
-        return pages.home(parts.model_name)
+        return page
 
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
     async def docs() -> str:
         return pages.reference(app.openapi())
 
-    if parts.feed is not None:
-        feed = parts.feed
-
-        @app.get("/rounds", include_in_schema=False)
-        async def rounds() -> Response:
-            """Every round as a server-sent event, for `outrider watch`."""
-            events = (encode(entry) async for entry in feed.watch())
-            return StreamingResponse(events, media_type="text/event-stream")
+    @app.get("/rounds", include_in_schema=False)
+    async def rounds() -> Response:
+        """Every round as a server-sent event, for the page at / and for `outrider watch`."""
+        events = (encode(entry or _load(parts.runner)) async for entry in parts.feed.watch(QUIET_SECONDS))
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 def _either(model: type) -> dict[str, Any]:
     return {"model": model, "content": EVENT_STREAM, "description": "The whole answer, or a stream of its pieces."}
+
+
+def _load(runner: EngineThread) -> dict[str, Any]:
+    return {"kind": "load", "running": runner.num_running, "waiting": runner.num_waiting}
 
 
 def _not_ready(runner: EngineThread) -> str | None:

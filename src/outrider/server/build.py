@@ -1,25 +1,25 @@
 """From names to a server's parts: target, drafters, engine, observers."""
 
-import json
+import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from outrider.acceptance import Rule
 from outrider.api import resolve_drafter
 from outrider.drafters.base import Drafter
 from outrider.engine.engine import Engine
-from outrider.engine.trace import RoundTrace
 from outrider.errors import OptionError
 from outrider.server.app import Parts
 from outrider.server.config import ServerConfig
 from outrider.server.feed import RoundFeed
+from outrider.server.logs import log
 from outrider.server.metrics import Metrics
 from outrider.server.runner import EngineThread
 from outrider.server.translate import Facts, Translator
 from outrider.targets.loading import load_target
+from outrider.traces.file import TraceFile, check_trace
 
-MakeEngine = Callable[[Callable[[RoundTrace], None]], Engine]
+MakeEngine = Callable[[], Engine]
 
 
 def make_parts(
@@ -28,27 +28,23 @@ def make_parts(
     config: ServerConfig,
     *,
     target_name: str,
-    watch: bool = False,
-    trace: TextIO | None = None,
+    show_text: bool = False,
+    trace: str | None = None,
+    trace_prompts: bool = False,
 ) -> Parts:
-    """A server's parts around the engine that `make_engine(on_round)` makes; its thread is not started yet.
+    """A server's parts around the engine that `make_engine()` makes; its thread is not started yet.
 
-    drafters: names that requests may ask for. watch: whether rounds can be followed at /rounds. trace: a file that
-    gets one JSON line a round.
+    drafters: names that requests may ask for. show_text: whether those who watch the rounds see the texts. trace: a
+    file that gets one JSON line a round. trace_prompts: with the prompts. Raises OptionError.
     """
     name = config.model_name or target_name
-    metrics, feed = Metrics(name), RoundFeed() if watch else None
-    observers: list[Callable[[RoundTrace], None]] = [metrics.observe_round]
-    if feed is not None:
-        observers.append(feed.publish)
+    metrics = Metrics(name)
+    engine = make_engine()
+    engine.attach(metrics)
+    feed = RoundFeed(engine, texts=show_text)
+    engine.attach(feed)
     if trace is not None:
-        observers.append(lambda one: _write(trace, one))
-
-    def on_round(one: RoundTrace) -> None:
-        for observer in observers:
-            observer(one)
-
-    engine = make_engine(on_round)
+        engine.attach(TraceFile(trace, engine, prompts=trace_prompts, on_failure=_trace_failed))
     runner = EngineThread(engine, max_waiting=config.max_waiting, observer=metrics)
     metrics.watch(lambda: runner.num_running, lambda: runner.num_waiting, lambda: _cache_use(engine))
     return Parts(runner, Translator(Facts(engine, config, name, tuple(drafters))), metrics, config, feed)
@@ -61,8 +57,9 @@ def load_parts(
     *,
     target: str,
     max_rows: int = 8,
-    watch: bool = False,
+    show_text: bool = False,
     trace: str | None = None,
+    trace_prompts: bool = False,
     policy: str | None = None,
     **target_options: Any,
 ) -> Parts:
@@ -71,14 +68,17 @@ def load_parts(
     Raises OptionError, ModelError, PairingError, UnsupportedError.
     """
     drafters = make_drafters(specs)
-    file = open_trace(trace)
+    if trace is not None:
+        check_trace(trace)
     loaded = load_target(target, max_rows=max_rows, **target_options)
 
-    def make_engine(on_round: Callable[[RoundTrace], None]) -> Engine:
-        wanted = policy or ("auto" if rule.shared_noise else "fixed")  # as `load` chooses
-        return Engine(loaded, drafters, rule=rule, policy=wanted, reuse_prefixes=True, on_round=on_round)
+    watching: dict[str, Any] = {"show_text": show_text, "trace": trace, "trace_prompts": trace_prompts}
 
-    return make_parts(make_engine, tuple(drafters), config, target_name=target, watch=watch, trace=file)
+    def make_engine() -> Engine:
+        wanted = policy or ("auto" if rule.shared_noise else "fixed")  # as `load` chooses
+        return Engine(loaded, drafters, rule=rule, policy=wanted, reuse_prefixes=True)
+
+    return make_parts(make_engine, tuple(drafters), config, target_name=target, **watching)
 
 
 def make_drafters(specs: Sequence[str]) -> dict[str, Drafter]:
@@ -95,19 +95,8 @@ def make_drafters(specs: Sequence[str]) -> dict[str, Drafter]:
     return found
 
 
-def open_trace(path: str | None) -> TextIO | None:
-    """The file that rounds are appended to. Raises OptionError."""
-    if path is None:
-        return None
-    try:
-        return Path(path).open("a", encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"cannot write the trace to {path!r}: {error.strerror}") from error
-
-
-def _write(file: TextIO, trace: RoundTrace) -> None:
-    file.write(json.dumps(trace.to_dict(), ensure_ascii=False) + "\n")
-    file.flush()
+def _trace_failed(message: str) -> None:
+    log("trace_failed", level=logging.ERROR, fields={"message": message})
 
 
 def _cache_use(engine: Engine) -> float:

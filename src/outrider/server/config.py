@@ -22,6 +22,7 @@ class ServerConfig:
     max_clients: most open requests over all clients; a further one gets 503.
     max_choices: most answers to one request (n times prompts).
     max_body_bytes: largest body of a request.
+    max_pending_bytes: most bytes of bodies that open requests hold together; a further request gets 503.
     deadline: most seconds one request may take; a request may ask for less.
     body_timeout: seconds in which a request's body must arrive. send_timeout: seconds a reader may block its stream.
     drain: seconds that running answers get to finish at shutdown.
@@ -38,6 +39,7 @@ class ServerConfig:
     max_clients: int = 256
     max_choices: int = 16
     max_body_bytes: int = 1 << 22
+    max_pending_bytes: int = 1 << 26
     deadline: float = 600.0
     body_timeout: float = 30.0
     send_timeout: float = 60.0
@@ -47,6 +49,11 @@ class ServerConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             _check(field.name, getattr(self, field.name), field.type)
+        if self.max_pending_bytes < self.max_body_bytes:
+            raise OptionError(
+                f"max_pending_bytes is {self.max_pending_bytes}, less than one body may have "
+                f"(max_body_bytes is {self.max_body_bytes}); raise the one or lower the other"
+            )
         if self.port > 65535:
             raise OptionError(f"port is {self.port}; it must be from 0 to 65535")
         if self.host not in LOOPBACK and not self.api_keys and not self.insecure:

@@ -21,6 +21,7 @@ from outrider.server.errors import make_body
 from outrider.server.logs import log
 
 OPEN_PATHS = ("/health", "/ready")  # for probes, which have no key
+KEYLESS_PATHS = (*OPEN_PATHS, "/")  # a page that knows nothing: what it shows it asks for with the key
 _GOOD_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -63,7 +64,10 @@ class RequestLog:
 
 
 class Limits:
-    """At most max_clients open requests; bodies of at most max_body_bytes that arrive within body_timeout seconds."""
+    """At most max_clients open requests; bodies of at most max_body_bytes that arrive within body_timeout seconds.
+
+    The bodies of all open requests have at most max_pending_bytes together.
+    """
 
     def __init__(
         self,
@@ -71,12 +75,15 @@ class Limits:
         *,
         max_clients: int,
         max_body_bytes: int,
+        max_pending_bytes: int,
         body_timeout: float,
         on_refusal: Callable[[str], None],
     ) -> None:
         self._app = app
         self._max_clients = max_clients
         self._max_bytes = max_body_bytes
+        self._max_pending = max_pending_bytes
+        self._pending = 0
         self._timeout = body_timeout
         self._on_refusal = on_refusal
         self._open = 0
@@ -97,35 +104,46 @@ class Limits:
             self._open -= 1
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = bytearray()
         try:
-            body = await self._read(scope, receive)
+            await self._read(scope, receive, body)
+            await self._app(scope, _replay(bytes(body), receive), send)
         except _Refused as refusal:
-            self._on_refusal("body")
-            close = [(b"connection", b"close")]
-            await answer(send, refusal.status, str(refusal), "invalid_request_error", close)
-            return
-        await self._app(scope, _replay(body, receive), send)
+            self._on_refusal(refusal.reason)
+            headers = [(b"connection", b"close"), *([(b"retry-after", b"1")] if refusal.status == 503 else [])]
+            await answer(send, refusal.status, str(refusal), refusal.code, headers)
+        finally:
+            self._pending -= len(body)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body. Raises _Refused for one that is too large or too slow."""
+    async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> None:
+        """Adds the whole body. Raises _Refused for one that is too large, too slow, or too much with all the others."""
         too_large = _Refused(413, f"the body is larger than this server's limit of {self._max_bytes} bytes")
         length = Headers(scope=scope).get("content-length", "0")
         if length.isdigit() and int(length) > self._max_bytes:
             raise too_large
-        body = bytearray()
+        if length.isdigit() and self._pending + int(length) > self._max_pending:
+            raise self._too_much()
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise _Refused(400, "the client left before its body was complete")
-                    body += message.get("body", b"")
+                    piece = message.get("body", b"")
+                    body += piece
+                    self._pending += len(piece)
                     if len(body) > self._max_bytes:
                         raise too_large
+                    if self._pending > self._max_pending:
+                        raise self._too_much()
                     if not message.get("more_body", False):
-                        return bytes(body)
+                        return
         except TimeoutError:
             raise _Refused(408, f"the body did not arrive within {self._timeout:g} s") from None
+
+    def _too_much(self) -> "_Refused":
+        message = f"open requests hold {self._pending} bytes and the limit is {self._max_pending}; try again later"
+        return _Refused(503, message, "too_many_bytes", "bytes")
 
 
 class ApiKey:
@@ -136,7 +154,7 @@ class ApiKey:
         self._digests = [sha256(key.encode()).digest() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not self._digests or scope["path"] in OPEN_PATHS or self._known(scope):
+        if scope["type"] != "http" or not self._digests or scope["path"] in KEYLESS_PATHS or self._known(scope):
             await self._app(scope, receive, send)
             return
         message = "the API key is missing or wrong; send it as a bearer token"
@@ -158,9 +176,13 @@ async def answer(send: Send, status: int, message: str, code: str, headers: Iter
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, message: str) -> None:
+    """code: OpenAI's word for it. reason: what the metrics call it."""
+
+    def __init__(self, status: int, message: str, code: str = "invalid_request_error", reason: str = "body") -> None:
         super().__init__(message)
         self.status = status
+        self.code = code
+        self.reason = reason
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

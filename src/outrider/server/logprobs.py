@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.sampling.logprobs import TokenLogprobs
-from outrider.server.tokens import TokenNames
+from outrider.tokens import TokenNames
 
 LOWEST = -9999.0  # stands for minus infinity, which JSON cannot say
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
+from outrider.engine.observe import Observer
 from outrider.engine.trace import RoundTrace, RowTrace
 from outrider.server.job import Job, Update
 from outrider.server.runner import DeadlineExceeded, ShuttingDown
@@ -21,7 +22,7 @@ _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class Metrics:
+class Metrics(Observer):
     """Everything that /metrics shows for one model. Methods are called in the engine's thread, except `refused`."""
 
     def __init__(self, model_name: str) -> None:
@@ -74,7 +75,11 @@ class Metrics:
 
     # ---- observers
 
-    def observe_round(self, trace: RoundTrace) -> None:
+    @property
+    def detailed(self) -> bool:
+        return False
+
+    def round_done(self, trace: RoundTrace) -> None:
         """One round of the engine."""
         self.rounds.labels(self._model).inc()
         self.batch.labels(self._model).observe(len(trace.rows))
@@ -131,7 +136,7 @@ class Metrics:
             self.per_token.labels(self._model).observe(decode / (written - 1))
 
     def refused(self, reason: str) -> None:
-        """A request was turned away: queue, clients, body, shutdown."""
+        """A request was turned away: queue, clients, body, bytes, shutdown."""
         self.turned_away.labels(self._model, reason).inc()
 
     def watch(self, running: Callable[[], float], waiting: Callable[[], float], cache: Callable[[], float]) -> None:

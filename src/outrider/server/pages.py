@@ -14,30 +14,6 @@ summary { cursor: pointer; padding: 0.3rem 0; font-weight: 600; }
 """
 
 
-def home(model: str) -> str:
-    """What is here, and how to use it."""
-    example = (
-        "from openai import OpenAI\n\n"
-        'client = OpenAI(base_url="http://HOST:PORT/v1", api_key="the key, or any text")\n'
-        "answer = client.chat.completions.create(\n"
-        f'    model="{model}", messages=[{{"role": "user", "content": "Hello"}}]\n'
-        ")"
-    )
-    links = {
-        "/docs": "every field and answer",
-        "/v1/models": "the model, its drafters and rules",
-        "/metrics": "figures for Prometheus",
-        "/health": "the process lives",
-        "/ready": "it can take requests",
-    }
-    items = "".join(f'<li><a href="{path}">{path}</a>: {about}</li>' for path, about in links.items())
-    return _page(
-        f"Outrider: {model}",
-        f"<p>This server answers OpenAI's protocol, with <code>{escape(model)}</code>.</p>"
-        f"<pre>{escape(example)}</pre><ul>{items}</ul>",
-    )
-
-
 def reference(openapi: dict[str, Any]) -> str:
     """The OpenAPI description as one page."""
     parts = [f"<p>{escape(openapi['info'].get('description', ''))}</p>"]

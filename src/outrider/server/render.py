@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from outrider.engine.completion import Completion, TokenEvent
 from outrider.sampling.logprobs import TokenLogprobs
 from outrider.server.logprobs import chat_logprobs, completion_logprobs
-from outrider.server.tokens import TokenNames
+from outrider.tokens import TokenNames
 
 ENDINGS = ("stop", "length")
 

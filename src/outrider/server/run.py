@@ -57,6 +57,7 @@ async def _serve(parts: Parts, listener: socket.socket, on_listening: Callable[[
         await _drain(parts, signals)
     finally:
         parts.runner.stop()
+        parts.feed.close()
         await asyncio.sleep(0.05)  # the last updates reach their streams
         server.should_exit = True
         await serving

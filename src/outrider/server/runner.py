@@ -15,7 +15,7 @@ from outrider.errors import CapacityError, EngineError, OutriderError
 from outrider.server.job import Job, Update
 from outrider.server.queue import FairQueue
 
-MAX_FAILED_STEPS = 3  # in a row, before running jobs are ended with the target's error
+MAX_FAILED_STEPS = 3  # in a row, before every running job has to go on by itself
 MAX_FAILED_BATCHES = 3  # in a row, before the server calls itself not ready
 
 
@@ -167,7 +167,7 @@ class EngineThread:
         self._active.append(job)
 
     def _step(self) -> None:
-        """One round. A target that keeps failing ends the jobs that run, with its error; the queue is kept."""
+        """One round. A target that keeps failing ends the jobs that it cannot serve alone; the queue is kept."""
         try:
             self.engine.step()
             self._failed_steps = self._failed_batches = 0
@@ -175,8 +175,16 @@ class EngineThread:
             self._failed_steps += 1
             if self._failed_steps >= MAX_FAILED_STEPS:
                 self._failed_steps = 0
-                self._failed_batches += 1
-                self._fail_active(error)
+                self._isolate(error)
+
+    def _isolate(self, error: Exception) -> None:
+        """Rounds of one row each: the jobs at fault end, and the others go on. Without any, the target is down."""
+        try:
+            well = self.engine.isolate()
+        except Exception:  # it cannot even be asked
+            well = False
+            self._fail_active(error)
+        self._failed_batches = 0 if well else self._failed_batches + 1
 
     def _fail_active(self, error: Exception) -> None:
         for job in list(self._active):

@@ -1,4 +1,4 @@
-"""What one token reads as, for logprob reports: its text alone, and its bytes where the vocabulary tells them."""
+"""What one token reads as, for logprob reports and traces: its text alone, and its bytes where they can be told."""
 
 from functools import lru_cache
 
