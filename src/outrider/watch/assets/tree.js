@@ -8,14 +8,16 @@ function drawRound(round, step, fresh) {
   const edges = nodes.filter((node) => node.parent >= 0).map((node) => edge(nodes[node.parent], node, look(round, step, node)));
   const boxes = nodes.map((node) => box(round, step, node, look(round, step, node), fresh));
   const label = step === 'draft' ? 'The draft tree' : step === 'score' ? 'The draft tree with the target’s chances' : outcome(round);
-  const reached = Math.max(...nodes.filter((node) => step === 'keep' && look(round, step, node) !== 'struck').map((node) => node.y), 0);
-  return svg('svg', { width, height, 'data-reached': reached + ROW, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label }, edges, boxes);
+  const kept = nodes.filter((node) => step === 'keep' && look(round, step, node) !== 'struck');
+  const down = Math.max(0, ...kept.map((node) => node.y + ROW)), right = Math.max(0, ...kept.map((node) => node.x + node.width + 4 * GAP));
+  return svg('svg', { width, height, 'data-down': down, 'data-right': right, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label }, edges, boxes);
 }
 
-// A tall tree is scrolled to what was kept.
+// A large tree is scrolled to where what was kept ends.
 function showReached(stage) {
-  const reached = Number(stage.firstChild.dataset.reached);
-  stage.scrollTop = Math.max(0, reached - stage.clientHeight);
+  const { down, right } = stage.firstChild.dataset;
+  stage.scrollTop = Math.max(0, Number(down) - stage.clientHeight);
+  stage.scrollLeft = Math.max(0, Number(right) - stage.clientWidth);
 }
 
 // Nodes with their places; the target's own next token is one more child of the last kept node.
