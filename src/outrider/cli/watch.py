@@ -41,7 +41,7 @@ def watch(
     port: Port = 0,
     browser: Browser = True,
 ) -> None:
-    """Play a generation: drafts appear, are scored, and are kept, struck out or replaced.
+    """Play a generation: what was drafted, kept, replaced.
 
     A server's API key is taken from $OUTRIDER_API_KEY.
     """
