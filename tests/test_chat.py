@@ -162,9 +162,10 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def until(self, text: str, seconds: float = 60) -> None:
+    def until(self, text: str, seconds: float = 60, size: int = 0) -> None:
+        """Wait for this text, and for so many characters."""
         end = time.monotonic() + seconds
-        while text not in self.seen:
+        while text not in self.seen or len(self.seen) < size:
             assert time.monotonic() < end, f"{text!r} never came; seen: {self.seen!r}"
             if not self._read(0.2):
                 assert text in self.seen, f"ended without {text!r}: {self.seen!r}"
@@ -206,7 +207,9 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_chat_and_ctrl_d_leaves() -> None:
     terminal = Terminal(slow_chat)
     terminal.until("> ")
     terminal.type("hello\n")
-    time.sleep(0.5)
+    terminal.until("hello\r\n")
+    terminal.seen = ""
+    terminal.until("", 60, size=4)  # the answer has begun
     terminal.type("\x03")
     terminal.until("stopped; what was written is kept")
     terminal.type("/figures\n")
