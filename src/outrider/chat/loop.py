@@ -46,14 +46,18 @@ class Chat:
         going = True
         while going:
             try:
-                line = self._read(PROMPT).strip()
-            except EOFError:
-                self._notes.print()
-                return
-            except KeyboardInterrupt:
+                going = self._turn()
+            except KeyboardInterrupt:  # at the prompt, or just before it
                 self._note("\nCtrl-D leaves, /help tells what else there is")
-                continue
-            going = not line or self._take(line)
+
+    def _turn(self) -> bool:
+        """One line of the person's, and what it leads to; whether the chat goes on."""
+        try:
+            line = self._read(PROMPT).strip()
+        except EOFError:
+            self._notes.print()
+            return False
+        return not line or self._take(line)
 
     def _take(self, line: str) -> bool:
         """Whether the chat goes on after this line."""
