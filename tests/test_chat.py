@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import select
 import signal
 import sys
@@ -170,9 +171,16 @@ class Terminal:
             if not self._read(0.2):
                 assert text in self.seen, f"ended without {text!r}: {self.seen!r}"
 
+    def prompt(self) -> None:
+        """Wait for the prompt: what is typed before it may be lost when the terminal changes its mode."""
+        end = time.monotonic() + 50
+        while not self.seen.endswith("> "):
+            assert time.monotonic() < end, f"no prompt: {self.seen!r}"
+            assert self._read(0.2), f"ended without a prompt: {self.seen!r}"
+
     def wait(self) -> int:
         """The exit status, once the child has ended and everything was read."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 40
         while self._read(0.2):
             if time.monotonic() > end:
                 os.kill(self.pid, signal.SIGKILL)
@@ -212,10 +220,13 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_chat_and_ctrl_d_leaves() -> None:
     terminal.until("", 60, size=4)  # the answer has begun
     terminal.type("\x03")
     terminal.until("stopped; what was written is kept")
+    terminal.prompt()
     terminal.type("/figures\n")
     terminal.until("were there already")
+    terminal.prompt()
     terminal.type("\x03")
     terminal.until("Ctrl-D leaves")
+    terminal.prompt()
     terminal.type("\x04")
     assert terminal.wait() == 0
 
@@ -234,14 +245,17 @@ def test_a_real_model_talks_and_remembers(models: Callable[[str], Path]) -> None
     terminal.until("> ", 240)
     terminal.type("What is a kiln?\n")
     terminal.until("tok/s", 120)
+    terminal.prompt()
     terminal.seen = ""
     terminal.type("And a forge?\n")
     terminal.until("tok/s", 120)
+    terminal.prompt()
     terminal.type("/figures\n")
     terminal.until("were there already", 120)
+    assert re.search(r"[1-9]\d* of them were there already", terminal.seen)
+    terminal.prompt()
     terminal.type("/regenerate\n")
     terminal.until("the same again", 60)
-    terminal.seen = ""
-    terminal.until("> ", 60)
+    terminal.prompt()
     terminal.type("\x04")
     assert terminal.wait() == 0
