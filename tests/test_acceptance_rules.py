@@ -38,6 +38,23 @@ def laws_of(rows, tree: DraftTree, noise: Noise, **settings) -> Laws:
     return Laws(torch.tensor(np.array(rows, dtype=float)).log(), tree, list(ROOT), 1, params, (), noise)
 
 
+def test_identical_asks_for_nothing_after_an_end_token() -> None:
+    """0 1 2 3 is drafted and right; 2 ends the text, so what follows it is nobody's business."""
+    asked: list[int] = []
+
+    class Watched(Laws):
+        def choice(self, node: int) -> int:
+            asked.append(node)
+            return super().choice(node)
+
+    rows = torch.eye(4, dtype=torch.float64)[[1, 2, 3, 0]].log()
+    params = SamplingParams().resolve({}, (2,), 4)
+    tree = DraftTree.chain(0, [1, 2, 3])
+    outcome = make_rule("identical")(tree, Watched(rows, tree, [0], 1, params, (2,), Noise(1)), Noise(1))
+    assert outcome.path == (0, 1, 2)
+    assert asked == [0, 1]
+
+
 def decide(name: str, rows, tree: DraftTree, noise: Noise, **settings) -> Outcome:
     return make_rule(name)(tree, laws_of(rows, tree, noise, **settings), noise)
 

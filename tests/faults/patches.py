@@ -238,6 +238,32 @@ FAULTS = (
         "cases/test_cfg.py largest_depth",
     ),
     fault(
+        "engines-share-rows", "engine/leases.py",
+        "return known is None or known() in (None, holder)", "return True",
+        "test_engine_sharing.py two_engines",
+    ),
+    fault(
+        "an-interrupt-drops-withheld-text", ROW,
+        "stream, checker = copy.deepcopy(self.stream), copy.deepcopy(self.checker)  # an interrupt loses no text",
+        "stream, checker = self.stream, self.checker",
+        "test_engine_hard.py interrupted_cancel",
+    ),
+    fault(
+        "walks-past-the-end", "acceptance/identical.py",
+        "if laws.ends(choice):", "if False:",
+        "test_acceptance_rules.py after_an_end",
+    ),
+    fault(
+        "a-policy-can-break-rounds", "engine/round.py",
+        "    try:\n        tell(news)\n    except Exception as error:", "    try:\n        tell(news)\n    except KeyError as error:",
+        "test_engine_onlookers.py an_observer",
+    ),
+    fault(
+        "any-shape-of-logits", "engine/round.py",
+        "        if found != wanted:", "        if False:",
+        "test_engine_lies.py wrong_shape",
+    ),
+    fault(
         "repeated-siblings-pass", "drafters/fit.py",
         "or (parent, token) in seen:", "or False:",
         f"{TREES} repeats_are_dropped",

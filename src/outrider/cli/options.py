@@ -30,7 +30,7 @@ _LIST_METAVARS: dict[Any, str] = {
     Sequence[LogitsProcessor]: "MODULE:FUNCTION",
 }
 
-Quantize = typing.Literal["int8"]
+Quantize: typing.TypeAlias = typing.Literal["int8"]
 PolicyName = typing.Literal["auto", "fixed"]
 
 DEFAULT_TARGET = "smollm2-135m"
