@@ -254,8 +254,8 @@ FAULTS = (
         "test_acceptance_rules.py after_an_end",
     ),
     fault(
-        "a-policy-can-break-rounds", "engine/round.py",
-        "    try:\n        tell(news)\n    except Exception as error:", "    try:\n        tell(news)\n    except KeyError as error:",
+        "an-observer-can-break-rounds", "engine/round.py",
+        "        tell(news)\n    except Exception as error:", "        tell(news)\n    except KeyError as error:",
         "test_engine_onlookers.py an_observer",
     ),
     fault(
