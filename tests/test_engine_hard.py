@@ -127,19 +127,19 @@ def test_an_interrupt_between_any_two_lines_changes_no_text(function: str) -> No
 
 @pytest.mark.parametrize("function", ["Row.finish", "Row._all_or_nothing", "Engine.cancel"])
 def test_an_interrupted_cancel_loses_no_withheld_text(function: str) -> None:
-    """'ab' may begin the stop string and is withheld; cancelling releases it, also the second time it is tried."""
-    line = {(1,): [2, 2, 0, 1]}
+    """'ab' may begin the stop string, and half a character follows: withheld, and released by the second cancel too."""
+    line = {(1,): [2, 2, 0, 1, 6]}
     at, fired = 1, True
     while fired:
         hard = Engine(with_text(FunctionTarget(script(line, 8), 8), PIECES))
         handle = hard.submit([1], max_new_tokens=9, stop=["abz"])
-        for _ in range(4):
+        for _ in range(5):
             hard.step()
         assert handle.row.text == "cc"
         fired = interrupted(handle.cancel, function, at)
         handle.cancel()
         events = handle.take_events()
-        assert handle.completion.text == "ccab" == "".join(event.text for event in events), at
+        assert handle.completion.text == "ccab\ufffd" == "".join(event.text for event in events), at
         assert [event.finish_reason for event in events][-1] == "cancelled", at
         assert hard.num_running == 0, at
         at += 1
