@@ -30,7 +30,8 @@ _LIST_METAVARS: dict[Any, str] = {
     Sequence[LogitsProcessor]: "MODULE:FUNCTION",
 }
 
-Quantize: typing.TypeAlias = typing.Literal["int8"]
+Quantize = typing.Literal["int8"]
+AnyQuantize: typing.TypeAlias = typing.Literal["int8"] | None
 PolicyName = typing.Literal["auto", "fixed"]
 
 DEFAULT_TARGET = "smollm2-135m"
@@ -45,7 +46,7 @@ _ENGINE: dict[str, tuple[Any, str]] = {
         "`auto` drafts as deep as it pays, `fixed` always. [default: auto, if it cannot change the text]",
     ),
     "dtype": (str | None, "Of the weights, such as bfloat16 or float32. [default: the checkpoint's]"),
-    "quantize": (Quantize | None, "`int8` halves the weights' bytes on a CPU. [default: the weights as they are]"),
+    "quantize": (AnyQuantize, "`int8` halves the weights' bytes on a CPU. [default: the weights as they are]"),
     "device": (str, "Where the target runs, such as cpu or cuda."),
     "max_length": (int | None, "Most tokens of prompt and output together. [default: the model's limit, at most 4096]"),
     "backend": (Backend, "What scores: torch, llama.cpp (GGUF files), or auto: llama.cpp for these if installed."),
