@@ -111,18 +111,21 @@ def test_outputs_of_layers_are_those_of_the_modules(dtype):
 
 
 @needs_kernels
-def test_some_layers_run_alone_over_the_same_cache():
-    model = tiny("llama", torch.float32)
-    target = HFTarget(model, max_length=64)
-    short = of_config(lambda config: setattr(config, "num_hidden_layers", 2))
-    short.load_state_dict(model.state_dict(), strict=False)
-    reference = HFTarget(short, max_length=64)
-    for made in (target, reference):
-        made.prefill([0], [text(9)])
-    packed = pack([TREE], [0], [9])
-    wanted = torch.arange(packed.num_nodes)
-    logits, _ = target._lean.run(target._model, packed, target._cache, wanted, layers=[0, 1])
-    assert torch.equal(logits, score(reference, [TREE], [0]))
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_part_and_a_short_head_run_lean_too(kind):
+    """Both ways say the same of layers 0 and 2, over what the whole model committed, and of some of the head's rows."""
+    model, packed, found = tiny(kind, torch.float32), pack([TREE], [0], [9]), []
+    for whole in (HFTarget(model, max_length=64), HFTarget(model, max_length=64, lean=False)):
+        whole.prefill([0], [text(9)])
+        part, short = whole.part([0, 2]), whole.trimmed([7, 3, 50])
+        short.prefill([0], [text(9)])
+        scored = part.score(packed, hidden_layers=(1,))
+        found.append((scored.logits, scored.hidden[1], short.score(packed).logits, whole.score(packed).logits))
+    for ours, theirs in zip(*found, strict=True):
+        assert close(ours, theirs)
+    partly, _, short, whole = found[0]
+    assert torch.equal(short, whole[:, [7, 3, 50]])
+    assert not close(partly, whole)
 
 
 @needs_kernels

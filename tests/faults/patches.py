@@ -61,6 +61,24 @@ FAULTS = (
         f"{TARGETS} long_texts_over_the_window",
     ),
     fault(
+        "lean-sees-siblings", "kernels/decoder.py",
+        "[parent + row.start if parent >= 0 else -1 for parent in row.parents]",
+        "[row.start + place - 1 if place else -1 for place in range(len(row.parents))]",
+        "test_lean.py both_ways_say and llama",
+    ),
+    fault(
+        "lean-forgets-the-window", "kernels/decoder.py", "layer.window or 0", "0", "test_lean.py both_ways_say and mistral",
+    ),
+    fault(
+        "lean-part-runs-every-layer", "targets/hf/target.py",
+        "want, list(numbers), self._layers)", "want, list(numbers))", "test_lean.py part_and_a_short_head and llama",
+    ),
+    fault(
+        "lean-is-never-refused", "targets/hf/lean_check.py",
+        "return disagreement(found, model, packed, cache, outputs, logits) or found", "return found",
+        "test_lean.py says_something_else",
+    ),
+    fault(
         "toy-commit-forgets-the-root", "targets/toy.py",
         "extend(tokens[start + node] for node in outcome.path)",
         "extend(tokens[start + node] for node in outcome.path[1:])",

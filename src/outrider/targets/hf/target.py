@@ -188,7 +188,9 @@ class HFTarget:
         for layer in hidden_layers:
             self._block(layer)
         if self._lean is not None:
-            return self._lean.run(self._model, packed, self._cache, want, hidden_layers)
+            numbers = {self._layers[layer]: layer for layer in hidden_layers}  # a part counts its own layers
+            logits, hidden = self._lean.run(self._model, packed, self._cache, want, list(numbers), self._layers)
+            return logits, {numbers[number]: output for number, output in hidden.items()}
         return self._plain_pass(packed, want, hidden_layers)[:2]
 
     def _plain_pass(
