@@ -126,6 +126,7 @@ class Lines:
                 "parents": list(row.parents),
                 "tokens": self._ids(row.tokens),
                 "texts": self._read(row.tokens),
+                "sources": list(row.sources),
                 "confidence": None if row.confidence is None else _chances(row.confidence),
             },
             "target": {

@@ -90,7 +90,8 @@ function told(round, node, state) {
   if (node.id === 0) return `${quoted(node.text)}: the newest token of the text`;
   if (node.own) return `${quoted(node.text)}: the target’s own token`;
   const { tree, target } = round.row;
+  const source = tree.sources?.length ? `, from ${tree.sources[node.id]}` : '';
   const sure = tree.confidence ? `; the drafter was ${percent(tree.confidence[node.id])} sure` : '';
   const wish = target.best_texts ? `, its favourite here was ${quoted(target.best_texts[node.parent])}` : '';
-  return `${quoted(node.text)}: ${state}${sure}; the target gave it ${percent(target.chance[node.id])}${wish}`;
+  return `${quoted(node.text)}${source}: ${state}${sure}; the target gave it ${percent(target.chance[node.id])}${wish}`;
 }
