@@ -38,7 +38,6 @@ ELSEWHERE = {
 """Cases without a test of that name, all of them S only."""
 
 ONLY_IN_PART = {
-    "VOC-4": "texts are not translated between tokenizers: the test is that such a pair is refused",
     "VOC-5": "maps of ids for a reduced vocabulary come with trained heads: a smaller vocabulary is tested",
     "CFG-4": "head files come with trained heads: tested is that a mismatch names both sizes",
     "LOG-3": "prompt_logprobs is not offered: the test is that it is refused by name",
@@ -58,7 +57,6 @@ REAL_ELSEWHERE = {
     "LOG-3": "refused before any weight is used",
     "SPD-1": "the advisor's arithmetic; `outrider bench` measures",
     "SPD-2": "the advisor's arithmetic; `outrider bench` measures",
-    "VOC-4": "such a pair is refused before any weight is used",
 }
 """Cases with an S whose tests use no real weights, and why that is enough."""
 
