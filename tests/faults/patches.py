@@ -272,8 +272,8 @@ FAULTS = (
         "test_acceptance_rules.py after_an_end",
     ),
     fault(
-        "an-observer-can-break-rounds", "engine/round.py",
-        "        tell(news)\n    except Exception as error:", "        tell(news)\n    except KeyError as error:",
+        "an-observer-can-break-rounds", "engine/onlookers.py",
+        "except Exception as error:", "except KeyError as error:",
         "test_engine_onlookers.py an_observer",
     ),
     fault(
