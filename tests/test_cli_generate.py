@@ -42,7 +42,8 @@ def test_the_text_goes_to_stdout_and_the_figures_to_stderr(folder):
 @pytest.mark.parametrize("name", [*available_drafters(), "a model's folder"])
 def test_cfg_5_the_drafter_named_is_the_one_that_drafts(name, folder, draft_folder):
     specs = {"model": f"model:{draft_folder}", "a model's folder": draft_folder}
-    result = generate(folder, "--drafter", specs.get(name, name), "--max-new-tokens", "40", "--compare", PROMPT)
+    words = ["--drafter", specs.get(name, name), "--policy", "fixed", "--max-new-tokens", "40", "--compare", PROMPT]
+    result = generate(folder, *words)
     stats = result["stats"]
     assert stats["method"] == {"none": "plain", "a model's folder": "model"}.get(name, name)
     assert (stats["proposed"] > 0) == (name != "none")

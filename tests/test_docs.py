@@ -106,15 +106,15 @@ def _is_module(value: object) -> bool:
 
 LAYERS = (
     {"errors", "types"},
-    {"sampling", "kernels", "models", "simulate", "charts"},
+    {"sampling", "kernels", "models", "simulate", "charts", "machine"},
     {"acceptance"},
     {"targets", "text", "tokens", "prompts"},
     {"drafters", "policy"},
     {"engine", "testing"},
-    {"traces"},
+    {"traces", "calibrate"},
     {"api", "looks"},
     {"__init__"},
-    {"structured", "certify", "explain", "watch", "chat"},
+    {"structured", "certify", "explain", "watch", "chat", "planner"},
     {"server", "bench"},
     {"cli"},
 )

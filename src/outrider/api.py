@@ -2,13 +2,14 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from outrider.acceptance import Rule, make_rule
+from outrider.calibrate.store import find
 from outrider.drafters.base import Drafter
 from outrider.drafters.registry import available_drafters, make_drafter
 from outrider.engine.engine import Engine
@@ -16,6 +17,7 @@ from outrider.engine.trace import RoundTrace
 from outrider.errors import ModelError, OptionError, OutriderWarning, UnsupportedError
 from outrider.models import is_model
 from outrider.policy.base import Policy
+from outrider.policy.cost_model import CostModel
 from outrider.targets.base import Exactness, Target
 from outrider.targets.loading import Backend, load_target
 from outrider.traces.file import check_trace, write_trace
@@ -49,7 +51,8 @@ def load(
     limit, at most 4,096. exact: "bitwise" insists on bit-identical passes; default: what a test at load confirms.
     quantize: "int8" for a CPU target of half the bytes, exact in itself, close to the original (docs/quantization.md).
     policy: "auto" speculates as deep as it pays, "fixed" always as deep as the drafter prefers; a request's max_depth
-    wins over both. Default: auto, but fixed under rules whose text depends on the depth, so that a seed fixes the text.
+    wins over both; auto begins with what `outrider calibrate` measured, if it did. Default: auto, but fixed under rules
+    whose text depends on the depth, so that a seed fixes the text.
     backend: "torch", "llama.cpp" (GGUF files) or "auto": llama.cpp for a GGUF file if it is installed and no dtype,
     device or bitwise passes are asked for. backend_options: of llama.cpp, a mapping or `threads=2,cache_type=q8_0`.
     ignore_generation_config: the settings of the model's generation_config.json are no defaults (end tokens stay).
@@ -93,12 +96,21 @@ def _engine(
 ) -> Engine:
     """The engine; without its drafter, if that does not fit and may be missing."""
     try:
-        return Engine(target, drafter, rule=rule, policy=policy, **others)
+        costs = known_costs(target, drafter)
+        return Engine(target, drafter, rule=rule, policy=policy, costs=costs, **others)
     except (ModelError, UnsupportedError) as error:
         if not allow_plain:
             raise
         warnings.warn(f"decoding without drafts: {error}", OutriderWarning, stacklevel=3)
         return Engine(target, rule=rule, plain_because=str(error), **others)
+
+
+def known_costs(target: Target, drafter: Drafter | Mapping[str, Drafter] | None) -> CostModel | None:
+    """What `outrider calibrate` measured of this target here, or None: the automatic policy then learns as it goes."""
+    found = find(target) if drafter is not None else None
+    if found is None or drafter is None:
+        return None
+    return found.for_drafters(drafter if isinstance(drafter, Mapping) else {drafter.name: drafter})
 
 
 def resolve_drafter(
@@ -113,6 +125,20 @@ def resolve_drafter(
     if name not in available_drafters() and is_model(drafter):
         return make_drafter("model", model=drafter, **options)
     return make_drafter(drafter, **options)
+
+
+def drafters_by_name(specs: Sequence[str]) -> dict[str, Drafter]:
+    """Drafters by the names that requests use: a drafter's own name, numbered if it is there twice."""
+    found: dict[str, Drafter] = {}
+    for spec in specs:
+        drafter = resolve_drafter(spec)
+        if not isinstance(drafter, Drafter):
+            raise OptionError(f"{spec!r} is no drafter")
+        name, number = drafter.name, 2
+        while name in found:
+            name, number = f"{drafter.name}-{number}", number + 1
+        found[name] = drafter
+    return found
 
 
 DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(load).parameters.items()}

@@ -87,6 +87,33 @@ class DraftTree:
             node = self.parents[node]
         return tuple(reversed(path))
 
+    def judge(self, written: Sequence[int]) -> tuple[tuple[float | None, bool], ...]:
+        """What became of the tree's levels, in hindsight of the tokens that followed the root: see Judged."""
+        levels: list[tuple[float | None, bool]] = []
+        node: int | None = 0
+        for token in written:
+            children = self.children[node] if node is not None else ()
+            if not children:
+                break
+            said = None if self.confidence is None else min(1.0, sum(self.confidence[child] for child in children))
+            node = next((child for child in children if self.tokens[child] == token), None)
+            levels.append((said, node is not None))
+        return tuple(levels)
+
+    def keep(self, nodes: Sequence[int]) -> "DraftTree":
+        """The tree of these nodes alone, in node order; the root and every kept node's parent must be among them."""
+        if len(nodes) == len(self.tokens):
+            return self
+        place = {old: new for new, old in enumerate(nodes)}
+        return DraftTree(
+            tokens=tuple(self.tokens[i] for i in nodes),
+            parents=tuple(place.get(self.parents[i], -1) for i in nodes),
+            draft_probs=None if self.draft_probs is None else self.draft_probs[list(nodes)],
+            confidence=None if self.confidence is None else tuple(self.confidence[i] for i in nodes),
+            note=self.note,
+            sources=tuple(self.sources[i] for i in nodes) if self.sources else (),
+        )
+
     def path_tokens(self, node: int) -> tuple[int, ...]:
         """Tokens on the way from the root (excluded) to `node` (included)."""
         return tuple(self.tokens[i] for i in self.path_to(node)[1:])
@@ -160,12 +187,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a policy allows one row in one round. max_depth 0: do not speculate."""
+    """What a policy allows one row in one round. max_depth 0: do not speculate.
+
+    others: plans of drafters that are asked as well. revise: the policy is asked again (`Chooser.choose`) once the
+    proposals are there, and may score a part of one of them, or none.
+    """
 
     drafter: str = "none"
     max_depth: int = 0
     max_nodes: int = 0
     reason: str = ""
+    others: tuple["Plan", ...] = ()
+    revise: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,9 +244,35 @@ class RowRound:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """One drafter in one round: how many rows it was asked for, its deepest proposal, and the seconds it took."""
+
+    drafter: str
+    num_rows: int
+    depth: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A proposal in hindsight, scored or not: for every level that the text has reached, whether it came true.
+
+    levels: (chance by the drafter's own confidence that some node of the level is right, None if it gave none; whether
+    one was). The last one alone can be wrong. num_nodes: drafted nodes in all.
+    """
+
+    row: int
+    drafter: str
+    num_nodes: int
+    levels: tuple[tuple[float | None, bool], ...]
+
+
+@dataclass(frozen=True)
 class RoundStats:
-    """One round of the engine, as policies, metrics and traces see it."""
+    """One round of the engine, as policies, metrics and traces see it. judged: of rows whose plan said `revise`."""
 
     rows: tuple[RowRound, ...]
     seconds: PhaseSeconds
     num_nodes: int
+    asked: tuple[Asked, ...] = ()
+    judged: tuple[Judged, ...] = ()

@@ -4,10 +4,11 @@ import os
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from outrider.machine import processor
 
 PACKAGES = ("outrider", "torch", "transformers", "tokenizers")
 
@@ -25,16 +26,6 @@ def environment() -> dict[str, Any]:
         "system": platform.platform(),
         **{name: _version(name) for name in PACKAGES},
     }
-
-
-def processor() -> str:
-    """The processor's name as its maker writes it, where the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 def _version(package: str) -> str | None:

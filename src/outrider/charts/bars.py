@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.charts.svg import ALERT, Frame, colour, document, legend, line, text, y_axis
+from outrider.charts.svg import ALERT, HALO, Frame, colour, document, legend, line, text, y_axis
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def grouped_bars(
     if level is not None:
         at = frame.y(level)
         parts.append(line(frame.left, at, frame.width - frame.right, at, ALERT, "stroke-dasharray='5 4'"))
-        parts.append(text(frame.width - frame.right, at - 5, "break-even", anchor="end", fill=ALERT))
+        parts.append(text(frame.width - frame.right, at - 5, "break-even", anchor="end", fill=ALERT, extra=HALO))
     return document(frame, [*parts, *legend(frame, [one.name for one in series])], label)
 
 

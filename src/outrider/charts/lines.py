@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.charts.svg import ALERT, Frame, colour, document, legend, line, text, ticks, y_axis
+from outrider.charts.svg import ALERT, HALO, Frame, colour, document, legend, line, text, ticks, y_axis
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,7 @@ class Line:
 
     name: str
     points: Sequence[tuple[float, float]]
+    dashed: bool = False  # drawn in the colour of the line before it, without an entry in the legend
 
 
 def line_chart(
@@ -34,15 +35,19 @@ def line_chart(
     parts = [*y_axis(frame, y_label), *_x_axis(frame, x_label, x_names)]
     if level is not None:
         parts += _level(frame, level, level_name)
-    for index, one in enumerate(lines):
+    solid = [one for one in lines if not one.dashed]
+    for place, one in enumerate(lines):
+        index = sum(not other.dashed for other in lines[: place + 1]) - 1
         parts.append(_path(frame, one, colour(index)))
-    return document(frame, [*parts, *legend(frame, [one.name for one in lines])], label)
+    return document(frame, [*parts, *legend(frame, [one.name for one in solid])], label)
 
 
 def _path(frame: Frame, one: Line, stroke: str) -> str:
     places = [(frame.x(x), frame.y(y)) for x, y in one.points]
     way = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3' fill='{stroke}'/>" for x, y in places)
+    if one.dashed:
+        return f"<polyline points='{way}' fill='none' stroke='{stroke}' stroke-width='1.5' stroke-dasharray='6 4'/>"
     return f"<polyline points='{way}' fill='none' stroke='{stroke}' stroke-width='2'/>{dots}"
 
 
@@ -57,4 +62,4 @@ def _x_axis(frame: Frame, label: str, names: Sequence[str] | None) -> list[str]:
 def _level(frame: Frame, value: float, name: str) -> list[str]:
     y = frame.y(value)
     across = line(frame.left, y, frame.width - frame.right, y, ALERT, "stroke-dasharray='5 4'")
-    return [across, text(frame.width - frame.right, y - 5, name, anchor="end", fill=ALERT)]
+    return [across, text(frame.width - frame.right, y - 5, name, anchor="end", fill=ALERT, extra=HALO)]

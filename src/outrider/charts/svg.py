@@ -11,6 +11,7 @@ from html import escape
 
 COLOURS = ("#2563a8", "#c2571a", "#2f8554", "#8a4fa3", "#a3263c", "#5b6b7a", "#b08a1e", "#2a8f96")
 INK, FAINT, ALERT = "var(--ink, #1c2530)", "var(--faint, #d5dbe1)", "var(--alert, #a3263c)"
+HALO = "paint-order='stroke' stroke='var(--paper, #fff)' stroke-width='4'"  # text that stays legible on bars
 FONT = "font-family='system-ui, -apple-system, Segoe UI, Roboto, sans-serif'"
 
 

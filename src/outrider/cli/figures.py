@@ -1,7 +1,10 @@
 """The line of figures that follows a text."""
 
+from collections.abc import Sequence
+
 from outrider.cli.play import Comparison, tokens_per_second
 from outrider.engine.completion import Completion
+from outrider.engine.trace import RoundTrace
 
 
 def summary(completion: Completion) -> str:
@@ -56,6 +59,15 @@ def method(completion: Completion) -> str:
     why = f" ({stats.off_reason})" if stats.off_reason else ""
     loss = "lossless" if stats.lossless else "LOSSY"
     return f"{stats.method}{why}, rule {stats.rule} ({loss}), {stats.exact}"
+
+
+def policy_lines(rounds: Sequence[RoundTrace]) -> list[str]:
+    """Why each round drafted what it did: `round 3: kept 2 of 5; lookup offered 10, scored 5, ...`."""
+    return [
+        f"round {number}: kept {len(row.path) - 1} of {len(row.tokens) - 1}; {row.reason or 'no reason given'}"
+        for number, one in enumerate(rounds, 1)
+        for row in one.rows
+    ]
 
 
 def _excuse(comparison: Comparison) -> str:

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from outrider.api import load
-from outrider.cli.figures import method, summary, versus
+from outrider.cli.figures import method, policy_lines, summary, versus
 from outrider.cli.options import with_options
 from outrider.cli.play import Comparison, as_dict, compare, play, warm_up
+from outrider.cli.profiles import with_profile
 from outrider.cli.quiet import quiet_loading
 from outrider.cli.structure import Choice, JsonSchema, Lark, Regex, constrain, read_structure
 from outrider.cli.terminal import legend, notes_console, show, text_console
@@ -30,6 +31,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 ShowTree = Annotated[bool, typer.Option("--show-tree", help="Also print one round, the most telling one, as a tree.")]
 Trace = Annotated[Path | None, typer.Option("--trace", help="Append one JSON line a round, for `outrider watch`.")]
 TracePrompt = Annotated[bool, typer.Option("--trace-prompt", help="The trace also has the prompt.")]
+ProfileFile = Annotated[Path | None, typer.Option("--profile", help="Target, drafter and policy from `outrider plan`.")]
+Explain = Annotated[bool, typer.Option("--explain-policy", help="Also print why each round drafted what it did.")]
 ShowParams = Annotated[bool, typer.Option("--show-params", help="Also print the effective settings.")]
 
 
@@ -38,6 +41,7 @@ def register(app: typer.Typer) -> None:
 
 
 def generate(
+    context: typer.Context,
     prompt: PromptText = None,
     *,
     file: PromptFile = None,
@@ -52,6 +56,8 @@ def generate(
     grammar: Lark = None,
     trace: Trace = None,
     trace_prompt: TracePrompt = False,
+    profile: ProfileFile = None,
+    explain_policy: Explain = False,
     engine: dict[str, Any],
     sampling: dict[str, Any],
 ) -> None:
@@ -62,18 +68,22 @@ def generate(
     structure = read_structure(json_schema, regex, choice, grammar)
     text = read_prompt(prompt, file)
     request: Prompt = [{"role": "user", "content": text}] if chat else text
+    if profile:
+        engine = with_profile(context, profile, engine)
+    rounds = list[RoundTrace]()
     with notes_console().status("loading"), quiet_loading():
-        rounds: list[RoundTrace] = []
-        ready = load(**engine, on_round=rounds.append if show_tree else None)
+        ready = load(**engine, on_round=rounds.append if show_tree or explain_policy else None)
         if with_plain:
             warm_up(ready, request)
     if trace is not None:
         write_trace(ready, trace, prompts=trace_prompt)
-    rounds.clear()
+    rounds.clear()  # of the warm-up
     constrained = constrain(ready, request, structure, sampling)
     completion = _run(ready, request, constrained, stream=not as_json)
-    telling, num_rounds = most_instructive(rounds), len(rounds)
+    telling, num_rounds, reasons = most_instructive(rounds), len(rounds), policy_lines(rounds)
     comparison = _compare(ready, request, constrained, completion) if with_plain else None
+    if explain_policy:
+        notes_console().print("\n".join(reasons), style="dim", markup=False)
     if as_json:
         tree = {"round": telling and telling.to_dict()} if show_tree else {}
         print(json.dumps({**as_dict(completion), "comparison": comparison and comparison.to_dict(), **tree}))

@@ -7,12 +7,14 @@ import os
 import sys
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from outrider.acceptance import make_rule
 from outrider.cli.options import engine_parameters, engine_values, help_from_docstring
+from outrider.cli.profiles import checked_profile
 from outrider.cli.quiet import quiet_loading
 from outrider.errors import OptionError, UnsupportedError
 from outrider.server.config import ServerConfig
@@ -34,6 +36,9 @@ Trace = Annotated[
     typer.Option("--trace", help="Append one JSON line a round, all clients' texts included.", metavar="FILE"),
 ]
 TracePrompts = Annotated[bool, typer.Option("--trace-prompts", help="The trace also has the prompts.")]
+ProfileFile = Annotated[
+    Path | None, typer.Option("--profile", help="Target, drafters and policy from `outrider plan`.")
+]
 KEY_VARIABLE = "OUTRIDER_API_KEY"
 
 
@@ -42,12 +47,14 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
+    context: typer.Context,
     *,
     drafter: Drafters = None,
     max_rows: MaxRows = 8,
     show_text: ShowText = False,
     trace: Trace = None,
     trace_prompts: TracePrompts = False,
+    profile: ProfileFile = None,
     engine: dict[str, Any],
     server: dict[str, Any],
 ) -> None:
@@ -55,6 +62,12 @@ def serve(
     given: dict[str, Any] = {"api_key": os.environ.get(KEY_VARIABLE), **server}
     config = ServerConfig(**given)
     specs = [spec for spec in drafter or ["lookup"] if spec != "none"]
+    if profile:
+        chosen = checked_profile(context, profile, engine["target"])
+        specs, engine = (
+            list(chosen.drafters),
+            {**engine, "target": chosen.target, "policy": chosen.make_policy(), **chosen.loading()},
+        )
     rule = make_rule(engine.pop("rule"))
     if trace_prompts and trace is None:
         raise OptionError("--trace-prompts says what --trace FILE shall hold; give a file, or leave it out")

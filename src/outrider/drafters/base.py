@@ -54,6 +54,8 @@ class Drafter:
     """Base of all drafters: stateless until a subclass keeps something."""
 
     name: ClassVar[str]
+    free: ClassVar[bool] = False  # proposing needs no model pass, so a policy may ask it in every round
+    watches_logits: ClassVar[bool] = False  # `observe` looks at the target's logits
     preferred_depth: ClassVar[int] = 5  # of a fixed policy that is not told otherwise
     preferred_nodes: ClassVar[int] = 0  # likewise; 0: as many as the depth
 

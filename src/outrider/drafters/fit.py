@@ -16,7 +16,7 @@ def fit(tree: object, context: DraftContext, vocab_size: int) -> DraftTree:
         raise DrafterError(f"a drafter returned {type(tree).__name__}; expected a DraftTree")
     _check(tree, context, vocab_size)
     kept = _allowed(tree, context, vocab_size)
-    return tree if len(kept) == len(tree.tokens) else subtree(tree, kept)
+    return tree.keep(kept)
 
 
 def chain_of(tree: DraftTree) -> DraftTree:
@@ -28,7 +28,7 @@ def chain_of(tree: DraftTree) -> DraftTree:
     kept = [0]
     while children := tree.children[kept[-1]]:
         kept.append(max(children, key=chances.__getitem__) if chances else children[0])
-    return tree if len(kept) == len(tree.tokens) else subtree(tree, kept)
+    return tree.keep(kept)
 
 
 def _check(tree: DraftTree, context: DraftContext, vocab_size: int) -> None:
@@ -66,12 +66,4 @@ def _allowed(tree: DraftTree, context: DraftContext, vocab_size: int) -> list[in
 
 def subtree(tree: DraftTree, kept: list[int]) -> DraftTree:
     """The nodes `kept` (increasing, the root first, each with its parent) as a tree of their own."""
-    place = {old: new for new, old in enumerate(kept)}
-    return DraftTree(
-        tokens=tuple(tree.tokens[i] for i in kept),
-        parents=tuple(place.get(tree.parents[i], -1) for i in kept),
-        draft_probs=None if tree.draft_probs is None else tree.draft_probs[kept],
-        confidence=None if tree.confidence is None else tuple(tree.confidence[i] for i in kept),
-        note=tree.note,
-        sources=tuple(tree.sources[i] for i in kept) if tree.sources else (),
-    )
+    return tree.keep(kept)

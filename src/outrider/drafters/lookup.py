@@ -24,6 +24,7 @@ class LookupDrafter(Drafter):
     """
 
     name: ClassVar[str] = "lookup"
+    free: ClassVar[bool] = True
     preferred_depth: ClassVar[int] = 10
 
     max_ngram: int = 3

@@ -27,6 +27,8 @@ class RecycleDrafter(Drafter):
     """
 
     name: ClassVar[str] = "recycle"
+    free: ClassVar[bool] = True
+    watches_logits: ClassVar[bool] = True
     preferred_depth: ClassVar[int] = 6
     preferred_nodes: ClassVar[int] = 24
 

@@ -37,6 +37,7 @@ class SuffixDrafter(Drafter):
     """
 
     name: ClassVar[str] = "suffix"
+    free: ClassVar[bool] = True
     preferred_depth: ClassVar[int] = 16
     preferred_nodes: ClassVar[int] = 16
 

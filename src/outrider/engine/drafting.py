@@ -1,13 +1,36 @@
 """Asks the drafters of a round for trees, keeps their state in step with the rows, and contains their faults."""
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from outrider.drafters.base import Drafter
 from outrider.drafters.fit import chain_of, fit
 from outrider.drafters.guide import SOURCE, Guide, guided
 from outrider.engine.row import Row
 from outrider.errors import DrafterError, OptionError, did_you_mean
-from outrider.types import DraftTree, Outcome, Plan, Scored
+from outrider.types import Asked, DraftTree, Outcome, Plan, Scored
+
+
+@dataclass
+class Proposals:
+    """What the drafters of one round proposed, row by row. errors: of a drafter that failed; it ends its request."""
+
+    trees: list[dict[str, DraftTree]]
+    errors: list[DrafterError | None]
+    asked: list[Asked]
+
+    def add(
+        self, name: str, places: Sequence[int], answers: Sequence[DraftTree | DrafterError], seconds: float
+    ) -> None:
+        depths = [0]
+        for place, answer in zip(places, answers, strict=True):
+            if isinstance(answer, DrafterError):
+                self.errors[place] = answer
+            else:
+                self.trees[place][name] = answer
+                depths.append(answer.depth)
+        self.asked.append(Asked(name, len(places), max(depths), seconds))
 
 
 class Drafting:
@@ -22,18 +45,18 @@ class Drafting:
         if name not in self.drafters:
             raise OptionError(f"this engine has no drafter {name!r}{did_you_mean(name, self.drafters)}")
 
-    def propose(self, rows: Sequence[Row], plans: Sequence[Plan]) -> list[DraftTree | DrafterError]:
-        """A fitting tree for every row, or the error of its drafter. Rows with depth 0 get their root alone."""
-        answers: list[DraftTree | DrafterError] = [DraftTree.root(row.tokens[-1]) for row in rows]
-        for name in {plan.drafter for plan in plans if plan.max_depth > 0}:
-            places = [i for i, plan in enumerate(plans) if plan.drafter == name and plan.max_depth > 0]
-            trees = self._ask(name, [rows[i] for i in places], [plans[i] for i in places])
-            for place, tree in zip(places, trees, strict=True):
-                answers[place] = tree
-        pairs = zip(answers, rows, strict=True)
-        return [one if isinstance(one, DrafterError) else self._finish(one, row) for one, row in pairs]
+    def propose(self, rows: Sequence[Row], plans: Sequence[Plan]) -> Proposals:
+        """A fitting tree of every drafter that a row's plan asks. Rows with depth 0 get none."""
+        made = Proposals([{} for _ in rows], [None for _ in rows], [])
+        asks = [{plan.drafter: plan, **{p.drafter: p for p in plan.others}} if plan.max_depth else {} for plan in plans]
+        for name in dict.fromkeys(name for ask in asks for name in ask):
+            places = [place for place, ask in enumerate(asks) if name in ask]
+            start = time.perf_counter()
+            trees = self._ask(name, [rows[i] for i in places], [asks[i][name] for i in places])
+            made.add(name, places, trees, time.perf_counter() - start)
+        return made
 
-    def _finish(self, tree: DraftTree, row: Row) -> DraftTree | DrafterError:
+    def finish(self, tree: DraftTree, row: Row) -> DraftTree | DrafterError:
         """Cut and extended as the request's grammar wants, and without branches where the rule judges none."""
         guides = [processor for processor in row.params.logits_processors if isinstance(processor, Guide)]
         if guides and len(self.drafters) > 1 and row.params.max_depth != 0:
@@ -63,7 +86,8 @@ class Drafting:
         trees = drafter.propose(contexts)
         if len(trees) != len(contexts):
             raise DrafterError(f"{len(trees)} trees for {len(contexts)} rows")
-        return [fit(tree, context, self._vocab_size) for tree, context in zip(trees, contexts, strict=True)]
+        fitted = [fit(tree, context, self._vocab_size) for tree, context in zip(trees, contexts, strict=True)]
+        return [chain_of(tree) if row.rule.chains_only else tree for tree, row in zip(fitted, rows, strict=True)]
 
     def _ask_alone(self, name: str, row: Row, plan: Plan) -> DraftTree | DrafterError:
         """After a fault in a batch: this row afresh, so that only the row at fault pays."""
@@ -71,11 +95,17 @@ class Drafting:
             return error
         return self._ask(name, [row], [plan])[0]
 
-    def observe(self, row: Row, tree: DraftTree, outcome: Outcome, scored: Scored, nodes: range) -> DrafterError | None:
-        """Tell the row's drafters what became of its tree; returns the error of one that raised."""
+    def observe(
+        self, row: Row, drafter: str, tree: DraftTree, outcome: Outcome, scored: Scored, nodes: range
+    ) -> DrafterError | None:
+        """Tell the row's drafters what became of `drafter`'s tree; returns the error of one that raised.
+
+        Confidence is an estimate of the one who made the tree, so the others are not shown it.
+        """
+        unsigned = tree if tree.confidence is None else replace(tree, confidence=None)
         for name in row.drafters:
             try:
-                self.drafters[name].observe(row.id, tree, outcome, scored, nodes)
+                self.drafters[name].observe(row.id, tree if name == drafter else unsigned, outcome, scored, nodes)
             except Exception as error:
                 return _as_drafter_error(name, error)
         return None

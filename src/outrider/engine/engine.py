@@ -25,6 +25,7 @@ from outrider.engine.schedule import Schedule
 from outrider.engine.trace import RoundTrace
 from outrider.errors import EngineError, OptionError, UnsupportedError
 from outrider.policy.base import Policy
+from outrider.policy.cost_model import CostModel
 from outrider.policy.make import make_policy
 from outrider.sampling import checks
 from outrider.sampling.params import SamplingParams
@@ -64,7 +65,7 @@ class Engine:
     """Generates with `target`, drafting with `drafter`, keeping what `rule` accepts, as far as `policy` speculates.
 
     drafter: one Drafter, several by name, or None. policy: "fixed" (the first drafter's preferred depth; the default),
-    "auto" (as deep as it pays, measured as it goes), or an object.
+    "auto" (as deep as it pays, measured as it goes), or an object. costs: what "auto" knows of costs beforehand.
     prefill_chunk: most prompt tokens computed in one step, so that long prompts do not stall running rows.
     reuse_prefixes: finished rows stay warm, and a prompt that begins like an earlier text computes only what is new.
     max_waiting: most requests in the queue; a further one raises CapacityError. on_round: called with a RoundTrace
@@ -79,6 +80,7 @@ class Engine:
         *,
         rule: str | Rule = "identical",
         policy: str | Policy | None = None,
+        costs: CostModel | None = None,
         prefill_chunk: int = 256,
         reuse_prefixes: bool = False,
         max_waiting: int | None = None,
@@ -96,7 +98,7 @@ class Engine:
         drafters = _by_name(drafter)
         for one in drafters.values():
             one.bind(TargetView(target.info, target.tokenizer, target if isinstance(target, Layered) else None))
-        self.policy = make_policy(policy, drafters)
+        self.policy = make_policy(policy, drafters, costs)
         self._drafting = Drafting({"none": NoDrafter(), **drafters}, target.info.vocab_size)
         self._observers = Observers()
         if on_round:

@@ -5,31 +5,21 @@ nothing has changed, so an exception of the target, or an interrupt, leaves ever
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 
+from outrider.engine.choosing import Share, chosen_tree, judge, offers
 from outrider.engine.drafting import Drafting
 from outrider.engine.observe import Observers
 from outrider.engine.onlookers import tell, warn_of
-from outrider.engine.row import Row, Taken
+from outrider.engine.row import Row
 from outrider.engine.trace import RoundTrace, RowTrace, trace_row
 from outrider.engine.watch import Stopwatch
 from outrider.errors import DrafterError, TargetError
-from outrider.policy.base import Policy
+from outrider.policy.base import Choice, Chooser, Policy
 from outrider.targets.base import Target
-from outrider.types import DraftTree, Packed, Plan, RoundStats, Scored, pack
-
-
-@dataclass(eq=False)
-class Share:
-    """One row's part of a round. nodes: its entries in the pack. taken: None if the row failed."""
-
-    row: Row
-    plan: Plan
-    tree: DraftTree
-    nodes: slice = field(default_factory=lambda: slice(0))
-    taken: Taken | None = None
+from outrider.types import Asked, DraftTree, Packed, Plan, RoundStats, Scored, pack
 
 
 class Rounds:
@@ -60,7 +50,9 @@ class Rounds:
         watch = Stopwatch()
         plans = self._plan(rows)
         with watch("draft"):
-            shares = self._propose(rows, plans)
+            shares, asked = self._propose(rows, plans)
+            self._choose(shares)
+            shares = self._finish(shares)
         if not shares:
             return
         packed = self._pack(shares)
@@ -72,7 +64,7 @@ class Rounds:
         self._target.commit({s.row.cache_row: s.taken.outcome for s in shares if s.taken})
         figures = tuple(s.row.apply(s.taken, s.tree, s.plan) for s in shares if s.taken and not s.row.finish_reason)
         self._observe(shares, scored)
-        stats = RoundStats(figures, watch.read(), packed.num_nodes)
+        stats = RoundStats(figures, watch.read(), packed.num_nodes, asked, judge(shares))
         tell("the policy", self._policy.observe, stats)
         for share in shares:
             share.row.tally.seconds += stats.seconds
@@ -90,14 +82,43 @@ class Rounds:
             warn_of("the policy", error)
             return [Plan(reason="the policy failed") for _ in rows]
 
-    def _propose(self, rows: Sequence[Row], plans: Sequence[Plan]) -> list[Share]:
+    def _propose(self, rows: Sequence[Row], plans: Sequence[Plan]) -> tuple[list[Share], tuple[Asked, ...]]:
         shares: list[Share] = []
-        for row, plan, answer in zip(rows, plans, self._drafting.propose(rows, plans), strict=True):
-            if isinstance(answer, DrafterError):
-                row.finish("error", answer)
+        made = self._drafting.propose(rows, plans)
+        for row, plan, trees, error in zip(rows, plans, made.trees, made.errors, strict=True):
+            if error:
+                row.finish("error", error)
             else:
-                shares.append(Share(row, plan, answer))
-        return shares
+                root = DraftTree.root(row.tokens[-1])
+                shares.append(Share(row, plan, trees.get(plan.drafter, root), trees))
+        return shares, tuple(made.asked)
+
+    def _choose(self, shares: Sequence[Share]) -> None:
+        """Let the policy decide again, now that proposals are there, where its plan said so; none if it fails."""
+        policy, revised = self._policy, [share for share in shares if share.plan.revise]
+        if not revised or not isinstance(policy, Chooser):
+            return
+        try:
+            choices = policy.choose([share.row.view() for share in revised], [offers(share) for share in revised])
+            chosen = [chosen_tree(share, choice) for share, choice in zip(revised, choices, strict=True)]
+        except Exception as error:
+            warn_of("the policy", error)
+            choices = [Choice(reason="the policy failed") for _ in revised]
+            chosen = [chosen_tree(share, choice) for share, choice in zip(revised, choices, strict=True)]
+        for share, choice, tree in zip(revised, choices, chosen, strict=True):
+            share.take_choice(choice, tree)
+
+    def _finish(self, shares: Sequence[Share]) -> list[Share]:
+        """A request's grammar, and a rule that judges no branches, have the last word on what is scored."""
+        sound: list[Share] = []
+        for share in shares:
+            tree = self._drafting.finish(share.tree, share.row)
+            if isinstance(tree, DrafterError):
+                share.row.finish("error", tree)
+            else:
+                share.tree = tree
+                sound.append(share)
+        return sound
 
     def _score(self, packed: Packed) -> Scored:
         """The target's answer. Raises TargetError if it is not one row of logits for every node."""
@@ -135,7 +156,9 @@ class Rounds:
         for share in shares:
             if share.taken:
                 nodes = range(share.nodes.start, share.nodes.stop)
-                error = self._drafting.observe(share.row, share.tree, share.taken.outcome, scored, nodes)
+                error = self._drafting.observe(
+                    share.row, share.plan.drafter, share.tree, share.taken.outcome, scored, nodes
+                )
                 if error:
                     share.row.finish("error", error)
 
@@ -145,7 +168,8 @@ def _within(plan: Plan, room: int) -> Plan:
     depth = max(0, min(plan.max_depth, room))
     if depth == 0 or plan.drafter == "none":
         return replace(plan, drafter="none", max_depth=0, max_nodes=0)
-    return replace(plan, max_depth=depth, max_nodes=max(1, plan.max_nodes))
+    others = tuple(_within(other, room) for other in plan.others)
+    return replace(plan, max_depth=depth, max_nodes=max(1, plan.max_nodes), others=others)
 
 
 def _argmax(rows: Sequence[Row], scored: Scored) -> list[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from outrider.types import Plan, RoundStats
 
@@ -24,6 +24,28 @@ class PlanView:
     wanted_drafter: str | None = None
 
 
+@dataclass(frozen=True)
+class Offer:
+    """One drafter's proposal for a row, as numbers: its shape, and the drafter's own estimates.
+
+    parents: as in DraftTree, root first. confidence: per node, that it is right given that its parent is; None where
+    the drafter gives none, or where tokens were drawn and a decision that looks at them would change their law.
+    """
+
+    drafter: str
+    parents: tuple[int, ...]
+    confidence: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is scored of a row's offers: nodes of one of them (root first, in node order); drafter "none": no node."""
+
+    drafter: str = "none"
+    nodes: tuple[int, ...] = (0,)
+    reason: str = ""
+
+
 class Policy(Protocol):
     """Plans every round for every row."""
 
@@ -37,4 +59,13 @@ class Policy(Protocol):
 
     def end(self, row: int) -> None:
         """The row's request is over."""
+        ...
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """A policy that decides again when the proposals are there. Asked for the rows whose plan says `revise`."""
+
+    def choose(self, views: Sequence[PlanView], offers: Sequence[Sequence[Offer]]) -> list[Choice]:
+        """One choice per view; offers[i]: what the drafters proposed for it (those that proposed something)."""
         ...

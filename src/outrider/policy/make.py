@@ -4,15 +4,20 @@ from collections.abc import Mapping
 
 from outrider.drafters.base import Drafter
 from outrider.errors import OptionError, did_you_mean
-from outrider.policy.auto import AutoPolicy, DrafterShape
+from outrider.policy.auto import AutoPolicy
 from outrider.policy.base import Policy
+from outrider.policy.cost_model import CostModel
 from outrider.policy.fixed import FixedPolicy
+from outrider.policy.records import DrafterShape
 
 POLICIES = ("auto", "fixed")
 
 
-def make_policy(policy: str | Policy | None, drafters: Mapping[str, Drafter]) -> Policy:
-    """The policy of that name over these drafters (None: "fixed"); a ready one as it is. Raises OptionError."""
+def make_policy(policy: str | Policy | None, drafters: Mapping[str, Drafter], costs: CostModel | None = None) -> Policy:
+    """The policy of that name over these drafters (None: "fixed"); a ready one as it is. Raises OptionError.
+
+    costs: what rounds cost here, if it was measured; "auto" then begins with that knowledge.
+    """
     if policy is None:
         return make_policy("fixed", drafters)
     if not isinstance(policy, str):
@@ -22,7 +27,7 @@ def make_policy(policy: str | Policy | None, drafters: Mapping[str, Drafter]) ->
     if policy not in POLICIES:
         raise OptionError(f"unknown policy {policy!r}{did_you_mean(policy, POLICIES)}")
     if policy == "auto":
-        return AutoPolicy({name: _shape(drafter) for name, drafter in drafters.items()})
+        return AutoPolicy({name: _shape(drafter) for name, drafter in drafters.items()}, costs)
     if not drafters:
         return FixedPolicy("none", 0)
     name, drafter = next(iter(drafters.items()))
@@ -30,4 +35,4 @@ def make_policy(policy: str | Policy | None, drafters: Mapping[str, Drafter]) ->
 
 
 def _shape(drafter: Drafter) -> DrafterShape:
-    return DrafterShape(max(1.0, drafter.preferred_nodes / max(1, drafter.preferred_depth)))
+    return DrafterShape(max(1.0, drafter.preferred_nodes / max(1, drafter.preferred_depth)), free=drafter.free)

@@ -1,74 +1,105 @@
-"""The chance that a drafted token is kept if the one before it was: by drafter and position, and for one request.
+"""The chance that a drafted token is right if those before it were: by drafter, run of successes, and confidence.
 
-All requests together give a prior for each position; a request's own history moves it quickly (a factor on all
-positions, worth more than the prior after a few rounds).
+What is known of a proposal's next level: how many tokens in a row this drafter had right up to there (across rounds,
+for drafters that are asked in every round; within the draft, for others), the drafter's own confidence, and how it
+fares with this very request. A cell (run, confidence) holds what came true over what was expected, so that confidence
+is taken at its word until experience corrects it. All requests share the cells; a request's own factor moves within a
+few tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-START = 0.7  # before any evidence
-START_WEIGHT = 2.0
-MEMORY = 400.0  # judged tokens per position after which old evidence is halved
-ROW_WEIGHT = 2.0  # judged tokens of its own after which a request counts as much as the prior
+FREE_PRIOR = (0.40, 0.55, 0.70, 0.82, 0.90, 0.94)  # by run of successes: 0, 1, 2-3, 4-7, 8-15, more
+MODEL_PRIOR = (0.70, 0.70, 0.70, 0.70, 0.70, 0.70)
+CELL_WEIGHT = 2.0  # judged tokens that the prior of a cell is worth
+CELL_MEMORY = 250.0  # judged tokens of a cell after which old evidence is halved
+ROW_WEIGHT = 3.0  # expected successes of its own after which a request counts as much as the prior
+ROW_FADE = 0.96
 HIGHEST = 0.995
 
 
+def run_bucket(run: int) -> int:
+    """Runs of successes by order of magnitude: 0, 1, 2-3, 4-7, 8-15, more."""
+    return min(run.bit_length(), len(FREE_PRIOR) - 1)
+
+
+def confidence_bucket(said: float | None) -> int:
+    """Ten equal steps; -1 for no confidence."""
+    return -1 if said is None else min(9, int(said * 10))
+
+
 @dataclass
-class Ratio:
-    """Kept over judged, with a prior."""
+class _Cell:
+    came_true: float = 0.0
+    expected: float = 0.0
+    judged: float = 0.0
 
-    kept: float = START * START_WEIGHT
-    judged: float = START_WEIGHT
+    def factor(self, base: float) -> float:
+        """What came true over what was expected, and in the beginning 1."""
+        return (self.came_true + CELL_WEIGHT * base) / (self.expected + CELL_WEIGHT * base)
 
-    @property
-    def value(self) -> float:
-        return self.kept / self.judged
-
-    def learn(self, kept: bool) -> None:
-        if self.judged > MEMORY:
-            self.kept, self.judged = self.kept / 2, self.judged / 2
-        self.kept += kept
+    def learn(self, base: float, kept: bool) -> None:
+        if self.judged > CELL_MEMORY:
+            self.came_true, self.expected, self.judged = self.came_true / 2, self.expected / 2, self.judged / 2
+        self.came_true += kept
+        self.expected += base
         self.judged += 1
 
 
 @dataclass
 class _RowHistory:
-    kept: float = 0.0
+    came_true: float = 0.0
     expected: float = 0.0
-    judged: float = 0.0
+
+    @property
+    def factor(self) -> float:
+        return (self.came_true + ROW_WEIGHT) / (self.expected + ROW_WEIGHT)
+
+    def learn(self, chance: float, kept: bool) -> None:
+        self.came_true = self.came_true * ROW_FADE + kept
+        self.expected = self.expected * ROW_FADE + chance
 
 
 @dataclass
 class Survival:
-    """One drafter's record."""
+    """One drafter's record. prior: chances by run of successes, before any evidence, where it gives no confidence."""
 
-    _positions: list[Ratio] = field(default_factory=list[Ratio])
-    _rows: dict[int, _RowHistory] = field(default_factory=dict[int, _RowHistory])
+    prior: Sequence[float] = FREE_PRIOR
+    _cells: dict[tuple[int, int], _Cell] = field(default_factory=dict[tuple[int, int], _Cell])
+    _rows: dict[tuple[int, bool], _RowHistory] = field(default_factory=dict[tuple[int, bool], _RowHistory])
 
-    def learn(self, row: int, depth: int, accepted: int) -> None:
-        """A tree `depth` deep of which `accepted` tokens were kept: positions up to the first rejected were judged."""
-        history = self._rows.setdefault(row, _RowHistory())
-        for position in range(min(accepted + 1, depth)):
-            kept = position < accepted
-            history.expected = history.expected * 0.97 + self._at(position).value
-            history.kept = history.kept * 0.97 + kept
-            history.judged = history.judged * 0.97 + 1
-            self._at(position).learn(kept)
+    def chance(self, row: int, run: int, said: float | None = None) -> float:
+        """Chance that a level is right after `run` right ones. said: by the drafter itself; None before it is asked."""
+        history = self._rows.get((row, said is None))
+        return min(HIGHEST, self._common(run, said) * (history.factor if history else 1.0))
 
-    def chance(self, row: int, position: int) -> float:
-        """Chance that the token at this position (0 the first) is kept, given that it is judged."""
-        history = self._rows.get(row)
-        factor = 1.0
-        if history and history.expected > 0:
-            factor = (history.kept + ROW_WEIGHT) / (history.expected + ROW_WEIGHT)
-        return min(HIGHEST, self._at(position).value * factor)
+    def learn(self, row: int, run: int, levels: Sequence[tuple[float | None, bool]]) -> None:
+        """The judged levels of one proposal (see types.Judged) that began after `run` successes.
+
+        Each level teaches twice: what to expect before asking, and what the drafter's confidence is worth.
+        """
+        for place, (said, kept) in enumerate(levels):
+            self._learn(row, run + place, None, kept)
+            if said is not None:
+                self._learn(row, run + place, said, kept)
 
     def forget(self, row: int) -> None:
-        self._rows.pop(row, None)
+        self._rows.pop((row, True), None)
+        self._rows.pop((row, False), None)
 
-    def _at(self, position: int) -> Ratio:
-        """The position's record; a new one starts from the position before it."""
-        while len(self._positions) <= position:
-            before = self._positions[-1].value if self._positions else START
-            self._positions.append(Ratio(before * START_WEIGHT, START_WEIGHT))
-        return self._positions[position]
+    def _learn(self, row: int, run: int, said: float | None, kept: bool) -> None:
+        history = self._rows.setdefault((row, said is None), _RowHistory())
+        history.learn(self._common(run, said), kept)
+        self._cell(run, said).learn(self._base(run, said), kept)
+
+    def _common(self, run: int, said: float | None) -> float:
+        cell = self._cells.get((run_bucket(run), confidence_bucket(said)))
+        base = self._base(run, said)
+        return min(HIGHEST, base * cell.factor(base)) if cell else base
+
+    def _base(self, run: int, said: float | None) -> float:
+        return self.prior[run_bucket(run)] if said is None else max(0.01, min(HIGHEST, said))
+
+    def _cell(self, run: int, said: float | None) -> _Cell:
+        return self._cells.setdefault((run_bucket(run), confidence_bucket(said)), _Cell())

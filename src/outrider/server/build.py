@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from outrider.acceptance import Rule
-from outrider.api import resolve_drafter
-from outrider.drafters.base import Drafter
+from outrider.api import drafters_by_name, known_costs
 from outrider.engine.engine import Engine
-from outrider.errors import OptionError
+from outrider.policy.base import Policy
 from outrider.server.app import Parts
 from outrider.server.config import ServerConfig
 from outrider.server.feed import RoundFeed
@@ -60,14 +59,14 @@ def load_parts(
     show_text: bool = False,
     trace: str | None = None,
     trace_prompts: bool = False,
-    policy: str | None = None,
+    policy: str | Policy | None = None,
     **target_options: Any,
 ) -> Parts:
     """A server's parts for a model by name. policy and target_options (dtype, device, backend, ...): as of `load`.
 
     Raises OptionError, ModelError, PairingError, UnsupportedError.
     """
-    drafters = make_drafters(specs)
+    drafters = drafters_by_name(specs)
     if trace is not None:
         check_trace(trace)
     loaded = load_target(target, max_rows=max_rows, **target_options)
@@ -76,23 +75,10 @@ def load_parts(
 
     def make_engine() -> Engine:
         wanted = policy or ("auto" if rule.shared_noise else "fixed")  # as `load` chooses
-        return Engine(loaded, drafters, rule=rule, policy=wanted, reuse_prefixes=True)
+        costs = known_costs(loaded, drafters)
+        return Engine(loaded, drafters, rule=rule, policy=wanted, costs=costs, reuse_prefixes=True)
 
     return make_parts(make_engine, tuple(drafters), config, target_name=target, **watching)
-
-
-def make_drafters(specs: Sequence[str]) -> dict[str, Drafter]:
-    """Drafters by the names that requests use: a drafter's own name, numbered if it is there twice."""
-    found: dict[str, Drafter] = {}
-    for spec in specs:
-        drafter = resolve_drafter(spec)
-        if not isinstance(drafter, Drafter):
-            raise OptionError(f"{spec!r} is no drafter")
-        name, number = drafter.name, 2
-        while name in found:
-            name, number = f"{drafter.name}-{number}", number + 1
-        found[name] = drafter
-    return found
 
 
 def _trace_failed(message: str) -> None:

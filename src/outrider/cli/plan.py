@@ -1,0 +1,140 @@
+"""`outrider plan`: how to serve one's own traffic with a target, found by replay and verified by real runs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outrider.calibrate.run import SECONDS, calibrated
+from outrider.cli.calibrate import load_parts
+from outrider.cli.options import DEFAULT_TARGET
+from outrider.cli.quiet import quiet_loading
+from outrider.cli.terminal import notes_console
+from outrider.errors import OptionError
+from outrider.planner.replay import PLAIN
+from outrider.planner.report import report
+from outrider.planner.run import Planned, run_plan, work_key, work_path
+from outrider.planner.traffic import read_traffic
+from outrider.planner.verify import Verified
+from outrider.planner.work import Work
+from outrider.prompts import OWN
+
+FAILED = 1
+
+TargetName = Annotated[str, typer.Option("--target", help="The model whose words are wanted.")]
+Drafters = Annotated[
+    str, typer.Option("--drafters", help="Drafters with commas between them: lookup,suffix,model:qwen-0.5b.")
+]
+Traffic = Annotated[
+    str, typer.Option(help=f"A .jsonl file of prompts, with answers or without; {OWN!r} for the project's own prompts.")
+]
+Out = Annotated[Path | None, typer.Option(help="Write the profile to this file; work in progress is kept beside it.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Write a report with plots to this file.")]
+Batch = Annotated[int, typer.Option(help="Requests that usually run at the same time.")]
+MaxNewTokens = Annotated[int, typer.Option(help="Most tokens of an answer that are looked at.")]
+Limit = Annotated[int | None, typer.Option("--num-samples", help="At most so many samples, from all kinds in turn.")]
+Verify = Annotated[int, typer.Option("--verify", help="Samples on which the best three are run for real; 0 for none.")]
+Seconds = Annotated[float, typer.Option(help="How long calibration may take, where it was not done before.")]
+Dtype = Annotated[str | None, typer.Option(help="Of the weights. [default: the checkpoint's]")]
+Device = Annotated[str, typer.Option(help="Where the target runs.")]
+Quantize = Annotated[str | None, typer.Option(help="`int8` for a CPU target of half the bytes.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the profile as JSON instead of text.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(plan)
+
+
+def plan(
+    traffic: Traffic,
+    target: TargetName = DEFAULT_TARGET,
+    drafters: Drafters = "lookup,suffix",
+    out: Out = None,
+    html: Html = None,
+    batch: Batch = 1,
+    max_new_tokens: MaxNewTokens = 128,
+    num_samples: Limit = 24,
+    verify: Verify = 4,
+    seconds: Seconds = SECONDS,
+    dtype: Dtype = None,
+    device: Device = "cpu",
+    quantize: Quantize = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the setting that serves this traffic fastest. Ctrl-C keeps the work (with --out); run it again to go on."""
+    for name, value, least in (("batch", batch, 1), ("max_new_tokens", max_new_tokens, 1), ("verify", verify, 0)):
+        if value < least:
+            raise OptionError(f"{name} is {value}; it must be at least {least}")
+    specs = split_specs(drafters)
+    console = notes_console()
+    with console.status("loading") as status, quiet_loading():
+        loaded, made = load_parts(
+            target, specs, dtype=dtype, device=device, quantize=quantize, rows=max(4, min(batch, 16))
+        )
+        samples = read_traffic(traffic, loaded, limit=num_samples, max_new_tokens=max_new_tokens)
+        found = calibrated(loaded, made, seconds=seconds, on_step=status.update)
+        key = work_key(loaded, made, samples, found.key, max_new_tokens=max_new_tokens)
+        work = Work(work_path(out), key)
+        if work.resumed:
+            console.print(f"going on with {work.resumed} finished steps")
+        planned = run_plan(
+            loaded,
+            made,
+            specs,
+            samples,
+            found.for_drafters(made),
+            work,
+            batch=batch,
+            max_new_tokens=max_new_tokens,
+            num_verified=verify,
+            on_step=status.update,
+        )
+    profile = replace(planned.profile, dtype=dtype, device=device, quantize=quantize)
+    if html:
+        html.write_text(report(planned), encoding="utf-8")
+    if out:
+        profile.save(out)
+    print(json.dumps(profile.to_dict()) if as_json else _text(planned, out, html))
+    if not planned.sound and loaded.info.exact == "bitwise":
+        raise typer.Exit(FAILED)
+
+
+def split_specs(words: str) -> list[str]:
+    """`lookup:max_ngram=4,min_ngram=2,suffix` as specs: a part with `=` belongs to the spec before it."""
+    specs: list[str] = []
+    for part in filter(None, (part.strip() for part in words.split(","))):
+        if "=" in part.partition(":")[0] and specs:
+            specs[-1] += f",{part}"
+        else:
+            specs.append(part)
+    if not specs:
+        raise OptionError("there is no drafter to plan with; name some with --drafters lookup,suffix")
+    return specs
+
+
+def _text(planned: Planned, out: Path | None, html: Path | None) -> str:
+    table, batch = planned.table, int(planned.settings["batch"])
+    lines = [f"{len(table.samples)} samples, {table.rounds(PLAIN).tokens} tokens; predicted at batch size {batch}:", ""]
+    lines.append(f"{'setting':<28}{'tokens/round':>13}{'tok/s':>9}{'x plain':>9}")
+    for setting in [*table.ranked(batch)[:8], PLAIN]:
+        one = table.priced(setting, batch)
+        gain = table.speedup(setting, batch)
+        lines.append(f"{setting!s:<28}{one.tokens_per_round:>13.2f}{one.speed:>9.1f}{gain:>9.2f}")
+    if planned.verified:
+        lines += ["", f"{'run for real':<28}{'predicted':>13}{'measured':>9}{'x plain':>9}  text"]
+        lines += [_run_line(one, planned.verified[0]) for one in planned.verified]
+    profile = planned.profile
+    what = "auto" if profile.policy == "auto" else f"{profile.drafter}, depth {profile.max_depth}"
+    lines += ["", f"recommended: {what}" + (" (plain decoding)" if profile.max_depth == 0 else "")]
+    lines += [f"profile: {out} (outrider generate --profile {out})"] if out else []
+    lines += [f"report: {html}"] if html else []
+    return "\n".join(lines)
+
+
+def _run_line(one: Verified, plain: Verified) -> str:
+    predicted = f"{one.predicted:.1f}" if one.predicted else "-"
+    gain = f"{one.speed / plain.speed:.2f}" if plain.speed and not one.differs else "-"
+    verdict = "equal" if not one.differs else f"DIFFERS on {', '.join(one.differs)}"
+    return f"{one.name:<28}{predicted:>13}{one.speed:>9.1f}{gain:>9}  {verdict}"
