@@ -67,7 +67,8 @@ FAULTS = (
         "test_lean.py both_ways_say and llama",
     ),
     fault(
-        "lean-forgets-the-window", "kernels/decoder.py", "layer.window or 0", "0", "test_lean.py both_ways_say and mistral",
+        "lean-forgets-the-window", "kernels/decoder.py",
+        "layer.window or 0", "0", "test_lean.py both_ways_say and mistral",
     ),
     fault(
         "lean-part-runs-every-layer", "targets/hf/target.py",
