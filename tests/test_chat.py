@@ -75,6 +75,19 @@ def test_regenerate_answers_the_same_message_with_another_seed() -> None:
         conversation().regenerate()
 
 
+def test_another_answer_that_does_not_come_leaves_the_earlier_one() -> None:
+    talk = conversation(seed=2**64 - 1)
+    answer(talk.ask("name a river"))
+    answer(talk.regenerate())  # the seed after the last one is the first
+    assert len(talk.messages) == 2
+    before = [*talk.messages]
+    events = talk.regenerate()
+    talk.engine.step = lambda: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        next(events)
+    assert talk.messages == before
+
+
 def test_an_answer_that_fails_takes_its_message_back() -> None:
     def sick(tokens: list[int], row: Any) -> Any:
         raise RuntimeError("ill")

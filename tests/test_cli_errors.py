@@ -123,3 +123,15 @@ def interrupted(words: list[str]) -> tuple[int, str]:
     out, err = process.communicate(timeout=60)
     assert first
     return process.returncode, out + err
+
+
+def test_what_is_no_text_and_no_schema_gets_one_line(folder, tmp_path):
+    (tmp_path / "null.json").write_text("null")
+    for words, message in [
+        (["\udcff"], "no Unicode text"),
+        (["w1", "--json-schema", str(tmp_path / "null.json")], "--json-schema is None; it must be an object"),
+        (["w1", "--json-schema", "[1]"], "--json-schema is [1]; it must be an object"),
+        (["w1", "--target", "~nosuchuser/m"], "no model '~nosuchuser/m'"),
+    ]:
+        seen = outrider("generate", "--target", folder, *words)
+        assert (message in seen.error, seen.out) == (True, ""), seen

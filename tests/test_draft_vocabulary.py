@@ -341,3 +341,23 @@ def test_a_draft_of_another_dtype(rule: str, of_target: torch.dtype, of_draft: t
         if not options or rule == "identical":
             assert tokens_of(found) == tokens_of(run(plain, [[1], [2, 3]], max_new_tokens=16, **options))
         assert sum(completion.stats.accepted for completion in found) > 0
+
+
+def test_a_text_with_ids_beyond_the_draft_models_is_written_without_it() -> None:
+    """The everyday case: a target with added tokens that its draft model lacks."""
+
+    def draft_logits(tokens: Sequence[int]) -> list[float]:
+        return [[0.0, 9.0, 1.0], [1.0, 0.0, 9.0], [9.0, 0.0, 1.0]][tokens[-1]]  # as an embedding: no row beyond
+
+    def goal_logits(tokens: Sequence[int]) -> list[float]:
+        return [*draft_logits([tokens[-1] % 3]), 10.0 if len(tokens) == 12 else 0.0]
+
+    goal = with_text(FunctionTarget(goal_logits, 4), [b"a", b"b", b"c", b"<new>"])
+    draft = with_text(FunctionTarget(draft_logits, 3), [b"a", b"b", b"c"])
+    plain = Engine(goal).generate([0, 1], max_new_tokens=20)
+    found = Engine(goal, ModelDrafter(draft), policy="fixed").generate([0, 1], max_new_tokens=20)
+    assert found.token_ids == plain.token_ids
+    assert 3 in plain.token_ids
+    assert 0 < found.stats.accepted < 12
+    late = Engine(goal, ModelDrafter(draft), policy="fixed").generate([3, 1], max_new_tokens=5)
+    assert "token 3, unknown to the draft model" in (late.stats.off_reason or "")

@@ -116,6 +116,13 @@ def test_another_checkpoint_is_quantised_anew(folder: str) -> None:
 
 
 @needs_kernels
+def test_a_changed_chat_template_is_another_checkpoint(folder: str) -> None:
+    before = int8.int8_folder(folder)
+    (Path(folder) / "chat_template.jinja").write_text("{{ messages }}")
+    assert int8.int8_folder(folder) != before
+
+
+@needs_kernels
 def test_broken_kept_weights_are_made_again(folder: str) -> None:
     first = logits(load_target(folder, quantize="int8"))
     (int8.int8_folder(folder) / int8.WEIGHTS).write_bytes(b"no weights")

@@ -108,7 +108,7 @@ def locate(name: str) -> Path | None:
 
 def is_model(name: str) -> bool:
     """Whether a text names a model: a demo model, a folder or .gguf file that exists, or a hub id such as org/name."""
-    if name in MODELS or name.endswith(".gguf") or Path(name).expanduser().is_dir():
+    if name in MODELS or name.endswith(".gguf") or Path(os.path.expanduser(name)).is_dir():
         return True
     return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
 

@@ -8,6 +8,7 @@ import re
 import select
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,12 @@ def test_a_tree_shows_every_node_once_and_what_became_of_it(request_: RecordedRe
     assert shown.count("✓") + shown.count("✕") == one.num_drafted
     assert shown.count("✓") == len(one.row["path"]) - 1
     assert "%" not in "\n".join(line.plain for line in tree_lines(one, "draft"))  # the target has not spoken yet
+
+
+def test_a_node_that_is_its_own_parent_does_not_hang_the_player(request_: RecordedRequest) -> None:
+    one = request_.rounds[0]
+    row = {**one.row, "tree": {**one.row["tree"], "parents": [0] * len(one.row["tree"]["parents"])}}
+    assert tree_lines(replace(one, row=row), "draft")
 
 
 def test_two_traces_are_compared_and_a_ratio_needs_equal_tokens(path: Path, tmp_path: Path) -> None:

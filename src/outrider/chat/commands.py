@@ -64,14 +64,14 @@ class Commands:
         """FILE: write the conversation as JSON, as OpenAI's messages; an existing file is left alone"""
         if not argument:
             raise OptionError("/save needs the name of a file")
-        path = Path(argument).expanduser()
         try:
+            path = Path(argument).expanduser()
             with path.open("x", encoding="utf-8") as file:
                 json.dump({"messages": self._conversation.prompt}, file, ensure_ascii=False, indent=1)
         except FileExistsError:
-            raise OptionError(f"{path} exists; choose another name") from None
-        except OSError as error:
-            raise OptionError(f"cannot write {path}: {error.strerror}") from error
+            raise OptionError(f"{argument} exists; choose another name") from None
+        except (OSError, RuntimeError, ValueError) as error:  # no such place, no such user, no such name
+            raise OptionError(f"cannot write {argument!r}: {error}") from error
         return f"saved to {path}"
 
     def help(self, argument: str) -> str:

@@ -25,6 +25,7 @@ class Conversation:
         self._sampling = dict(sampling or {})
         self._system = system
         self._tries = 0
+        self._before: list[dict[str, str]] = []  # the messages as they were before the newest question
 
     @property
     def prompt(self) -> list[dict[str, str]]:
@@ -34,14 +35,19 @@ class Conversation:
 
     def ask(self, text: str) -> Iterator[TokenEvent]:
         """The answer to a message, as it comes. The message is taken back if nothing at all was answered to it."""
+        self._before = [*self.messages]
         self.messages.append({"role": "user", "content": text})
         self._tries = 0
         return self._answer()
 
     def regenerate(self) -> Iterator[TokenEvent]:
-        """Another answer to the newest message, with another seed. Raises OptionError if there is none yet."""
+        """Another answer to the newest message, with another seed; if none comes, the earlier one stays.
+
+        Raises OptionError if nothing was asked yet.
+        """
         if not self.messages:
             raise OptionError("nothing was asked yet, so there is nothing to answer again")
+        self._before = [*self.messages]
         if self.messages[-1]["role"] == "assistant":
             self.messages.pop()
         self._tries += 1
@@ -84,7 +90,7 @@ class Conversation:
         """A further try draws with another seed, where the user has fixed one; else every answer has its own."""
         if self._tries == 0 or self._sampling.get("seed") is None:
             return self._sampling
-        return {**self._sampling, "seed": self._sampling["seed"] + self._tries}
+        return {**self._sampling, "seed": (self._sampling["seed"] + self._tries) % 2**64}
 
     def _keep(self, completion: Completion) -> None:
         self.last = completion
@@ -95,5 +101,4 @@ class Conversation:
 
     def _take_back(self) -> None:
         """A message without an answer is not part of the conversation: the next turn would be a second question."""
-        if self.messages and self.messages[-1]["role"] == "user":
-            self.messages.pop()
+        self.messages[:] = self._before

@@ -57,6 +57,9 @@ class Chat:
         except EOFError:
             self._notes.print()
             return False
+        except UnicodeDecodeError as error:
+            self._note(f"that line is no text ({error.reason}); it was left out")
+            return True
         return not line or self._take(line)
 
     def _take(self, line: str) -> bool:

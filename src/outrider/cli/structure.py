@@ -44,11 +44,14 @@ def constrain(engine: Engine, prompt: Prompt, structure: dict[str, Any], samplin
 
 
 def _schema(given: str) -> Any:
-    text = given if given.lstrip().startswith(("{", "true", "false")) else _read(Path(given))
+    text = given if given.lstrip().startswith(("{", "[")) else _read(Path(given))
     try:
-        return json.loads(text)
+        schema = json.loads(text)
     except ValueError as error:
         raise OptionError(f"--json-schema is neither JSON nor a file of JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise OptionError(f"--json-schema is {schema!r}; it must be an object, such as {{}} for any JSON")
+    return schema  # pyright: ignore[reportUnknownVariableType]
 
 
 def _read(path: Path) -> str:

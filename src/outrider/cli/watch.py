@@ -7,6 +7,7 @@ import sys
 import urllib.error
 import webbrowser
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated
 
@@ -130,6 +131,8 @@ def _lines_of(source: str) -> Iterator[Line]:
         raise _refusal(source, error.code) from error
     except urllib.error.URLError as error:
         raise ModelError(f"no answer from {source}: {error.reason}") from error
+    except (HTTPException, OSError, ValueError) as error:
+        raise ModelError(f"the rounds of {source} broke off or are none: {error!r}") from error
 
 
 def _refusal(source: str, status: int) -> OutriderError:

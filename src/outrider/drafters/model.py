@@ -137,6 +137,9 @@ class ModelDrafter(Drafter):
         draft_ids, info = self._tell(context), self._cache.draft.info
         if draft_ids is None:  # the text ends within a character
             return DraftTree.root(context.root)
+        if (unknown := max(draft_ids)) >= info.vocab_size:
+            note = f"the text holds token {unknown}, unknown to the draft model; bridge=intersection translates"
+            return DraftTree.root(context.root, note)
         if not self._cache.admit(context.row):
             return DraftTree.root(context.root, f"the draft model has only {info.max_rows} rows")
         if len(draft_ids) >= info.max_length:

@@ -117,7 +117,7 @@ def _take(recording: Recording, raw: bytes | str) -> None:
             recording.sessions.append(_session(line))
         else:
             recording.sessions[-1].add(line)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         if isinstance(error, OptionError):
             raise
         recording.skipped += 1

@@ -141,7 +141,7 @@ def _main_line(one: RecordedRound, node: int) -> list[int]:
 
 
 def _children(one: RecordedRound, node: int) -> Sequence[int]:
-    return [child for child, parent in enumerate(one.row["tree"]["parents"]) if parent == node]
+    return [child for child, parent in enumerate(one.row["tree"]["parents"]) if parent == node < child]
 
 
 def _text(one: RecordedRound, node: int) -> str:

@@ -24,7 +24,7 @@ from outrider.models import cache_folder
 
 LAYOUT = "1"  # of the files; part of their key
 WEIGHTS, COMPLETE = "int8.safetensors", "complete"
-CHECKPOINT_FILES = (".safetensors", ".bin", ".gguf", ".json")
+CHECKPOINT_FILES = (".safetensors", ".bin", ".gguf", ".json", ".jinja", ".txt", ".model")
 
 
 def quantize_model(model: Any) -> None:

@@ -1,5 +1,6 @@
 """From a name to a target: demo model, folder, .gguf file or hub id. Misfits are refused before weights are read."""
 
+import os
 import struct
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -132,7 +133,7 @@ def _read_checkpoint(place: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
 
 def _source(name: str) -> Path:
     """A path for what lies on this machine or is a demo model; a hub id comes back as it is. Raises ModelError."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # a user that does not exist is a name like any other
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(f"{name} holds no config.json; {WAYS}")

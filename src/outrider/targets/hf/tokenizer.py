@@ -22,6 +22,11 @@ class HFTokenizer:
         return self.inner.get_vocab()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a text. Raises PromptError for what no tokenizer can read: halves of surrogate pairs."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise PromptError(f"the text is no Unicode text: {error.reason} at character {error.start}") from error
         return list(self.inner.encode(text, add_special_tokens=add_special_tokens))
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
