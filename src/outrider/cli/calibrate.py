@@ -50,7 +50,7 @@ def calibrate(
     quantize: Quantize = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what a pass, a draft and a round cost; kept per machine, model and settings."""
+    """Measure what passes, drafts and rounds cost here."""
     if not seconds > 0:
         raise OptionError(f"seconds is {seconds}; it must be above 0")
     console = notes_console()
