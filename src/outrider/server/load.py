@@ -70,8 +70,9 @@ class LoadClient:
             self._headers["Authorization"] = f"Bearer {api_key}"
 
     def measure(self, clients: int, requests_each: int) -> Level:
-        """One level, both ways. Raises EngineError if a request fails."""
+        """One level, both ways, after a pass that is not counted: both find the prompts as warm. Raises EngineError."""
         total = clients * requests_each
+        self._load(clients, total, speculate=False)
         fast, fast_seconds = self._load(clients, total, speculate=True)
         plain, plain_seconds = self._load(clients, total, speculate=False)
         times = [sample.seconds for sample in fast]
