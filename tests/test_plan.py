@@ -16,7 +16,7 @@ from outrider.drafters.model import ModelDrafter
 from outrider.drafters.recycle import RecycleDrafter
 from outrider.drafters.suffix import SuffixDrafter
 from outrider.errors import OptionError, PromptError
-from outrider.planner.forced import _place_by_place, forced
+from outrider.planner.forced import forced
 from outrider.planner.predict import BATCHES, Table
 from outrider.planner.profile import Profile, load_profile
 from outrider.planner.replay import PLAIN, Rounds, Setting, TextLogits, replay_chain, replay_free
@@ -76,13 +76,15 @@ def test_a_replay_of_a_drafter_that_watches_logits_is_close():
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])
-def test_a_draft_model_is_read_in_one_pass_and_counts_what_a_real_run_does(depth):
+def test_a_draft_model_is_asked_at_every_place_and_counts_what_a_real_run_does(depth):
     target = WORLD.target()
     for sample in samples():
         drafter = ModelDrafter(WORLD.draft())
         Engine(target, drafter)
         right = forced("model", drafter, sample, target)
-        assert right == _place_by_place("model", drafter, sample, target)
+        text = [*sample.prompt, *sample.answer]
+        choices = [int(WORLD.draft_logits(text[:end]).argmax()) for end in range(len(sample.prompt), len(text))]
+        assert right == [choice == token for choice, token in zip(choices, sample.answer, strict=True)]
         told = replay_chain(right, depth)
         stats = real(ModelDrafter(WORLD.draft()), sample, depth, depth)
         assert (told.tokens, told.rounds, told.nodes) == (stats.delivered, stats.rounds, stats.proposed)
