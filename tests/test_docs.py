@@ -106,7 +106,7 @@ def _is_module(value: object) -> bool:
 
 LAYERS = (
     {"errors", "types"},
-    {"sampling", "kernels", "models", "simulate", "charts", "machine"},
+    {"sampling", "kernels", "models", "simulate", "charts", "machine", "files"},
     {"acceptance"},
     {"targets", "text", "tokens", "prompts"},
     {"drafters", "policy"},

@@ -6,7 +6,6 @@ The file's name is a digest of everything that decides speed, so a change of any
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from outrider.drafters.base import Drafter
 from outrider.errors import OptionError
+from outrider.files import write_whole
 from outrider.machine import machine
 from outrider.models import cache_folder as models_folder
 from outrider.policy.cost_model import CostModel, DraftCost
@@ -78,10 +78,8 @@ def save(calibration: Calibration) -> Path:
     """Write it whole or not at all. Raises OSError."""
     path = path_of(calibration.key)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     content = {"key": calibration.key, "date": calibration.date, "costs": calibration.costs.to_dict()}
-    draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    os.replace(draft, path)
+    write_whole(path, json.dumps(content, indent=1))
     return path
 
 

@@ -1,18 +1,16 @@
 """A certificate as a JSON file, written after every batch so that an interrupted run loses nothing."""
 
 import json
-import os
 from pathlib import Path
 
 from outrider.certify.records import Certificate
 from outrider.errors import OptionError
+from outrider.files import write_whole
 
 
 def save(certificate: Certificate, path: Path) -> None:
     """The file holds the whole certificate or what it held before, never a part."""
-    draft = path.with_name(f"{path.name}.part")
-    draft.write_text(json.dumps(certificate.to_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
-    os.replace(draft, path)
+    write_whole(path, json.dumps(certificate.to_dict(), indent=1, ensure_ascii=False))
 
 
 def restore(path: Path) -> Certificate:

@@ -18,6 +18,7 @@ from outrider.cli.options import DEFAULT_TARGET, PolicyName, Quantize
 from outrider.cli.quiet import quiet_loading
 from outrider.drafters.base import Drafter
 from outrider.errors import OptionError
+from outrider.files import write_whole
 from outrider.prompts import OWN, load_prompts
 
 FAILED, INTERRUPTED = 1, 130
@@ -82,7 +83,7 @@ def sweep(
                 entries.append(entry)
                 status.update(f"{len(entries)} runs; last: {entry.drafter}, {entry.rule}, {entry.prompt_id}")
                 if json_file:
-                    json_file.write_text(json.dumps([dataclasses.asdict(one) for one in entries]), encoding="utf-8")
+                    write_whole(json_file, json.dumps([dataclasses.asdict(one) for one in entries]))
         except KeyboardInterrupt:
             complete = False
     found = lines(entries)

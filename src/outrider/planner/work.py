@@ -6,12 +6,12 @@ or list of drafters begins a new one.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from outrider.errors import OptionError
+from outrider.files import write_whole
 
 VERSION = 1
 
@@ -40,11 +40,9 @@ class Work:
     def _save(self) -> None:
         if self._path is None:
             return
-        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         content = {"version": VERSION, "key": self._digest, "values": self._values}
         try:
-            draft.write_text(json.dumps(content), encoding="utf-8")
-            os.replace(draft, self._path)
+            write_whole(self._path, json.dumps(content))
         except OSError as error:
             raise OptionError(
                 f"cannot write to {self._path}: {error.strerror}; name another file with --out"
