@@ -73,7 +73,7 @@ def bench(
     """
     if max_depth is not None and max_depth < 1:
         raise OptionError(f"max_depth is {max_depth}; it must be at least 1 (plain decoding is measured anyway)")
-    _use(threads)
+    use_threads(threads)
     peers = _peers(against, choose_backend(target, backend, dtype=dtype, device=device)[0])
     prompts = load_prompts(suite, kinds.split(",") if kinds else None, num_prompts)
     drafters = drafter or [DEFAULT_DRAFTER]
@@ -134,7 +134,8 @@ def _peers(against: str | None, backend: str) -> list[str]:
     return [name for name in names if name != "none"]
 
 
-def _use(threads: int | None) -> None:
+def use_threads(threads: int | None) -> None:
+    """So many threads from here on; None leaves torch's own number. Raises OptionError."""
     if threads is None:
         return
     if not 1 <= threads <= (os.cpu_count() or 1):

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 
@@ -13,6 +12,7 @@ from outrider.api import resolve_drafter
 from outrider.bench.sweep import Entry, Sweep
 from outrider.bench.sweep_table import lines, markdown
 from outrider.certify.environment import environment
+from outrider.cli.bench import use_threads
 from outrider.cli.certify import numbers
 from outrider.cli.options import DEFAULT_TARGET, PolicyName, Quantize
 from outrider.cli.quiet import quiet_loading
@@ -68,8 +68,7 @@ def sweep(
     temperatures, rules = numbers("temperature", temperature, float), rule.split(",")
     prompts = load_prompts(suite, kinds.split(",") if kinds else None, num_prompts)
     drafters = {spec: _drafter(spec) for spec in drafter}
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     entries = _earlier(json_file) if resume and json_file else list[Entry]()
     console = Console(stderr=True)
     with console.status("loading") as status, quiet_loading():

@@ -13,13 +13,12 @@ from typing import Annotated
 
 import typer
 
+from outrider.cli.serve import KEY_VARIABLE
 from outrider.cli.terminal import text_console
 from outrider.errors import ModelError, OptionError, OutriderError
 from outrider.traces.lines import Line
 from outrider.traces.reader import RecordedRequest, read_trace
 from outrider.traces.summary import pair
-
-KEY_VARIABLE = "OUTRIDER_API_KEY"
 
 Source = Annotated[str, typer.Argument(help="A trace file, or the address of a server (http://...).")]
 Against = Annotated[Path | None, typer.Option("--against", help="A second trace, to play beside the first.")]
