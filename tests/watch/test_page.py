@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from browser import Browser
 from live import ToyServer
-from tapes import PROMPT, tape
+from tapes import PROMPT
 from test_hard_days import slow_target
 from worlds import parts
 
@@ -29,13 +29,6 @@ SAID = "document.getElementById('said').textContent"
 def browser() -> Iterator[Browser]:
     with Browser() as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("trace") / "t.jsonl"
-    tape(found, prompts=True)
-    return found
 
 
 @pytest.fixture(scope="module")

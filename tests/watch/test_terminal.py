@@ -15,20 +15,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tapes import PROMPT, tape
+from tapes import PROMPT
 
 from helpers_cli import outrider
 from outrider.traces.reader import RecordedRequest, parse_trace, read_trace
 from outrider.traces.summary import pair, verdict
 from outrider.watch.paint import frames_of, tree_lines, written
 from outrider.watch.terminal import follow, play
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("trace") / "t.jsonl"
-    tape(found, prompts=True)
-    return found
 
 
 @pytest.fixture(scope="module")
