@@ -9,9 +9,8 @@
 #include "attend.h"
 #include "norm.h"
 #include "rope.h"
+#include "scratch.h"
 #include "threads.h"
-
-#include <stdlib.h>
 
 enum { SERIAL_WORK = 1 << 14 }; /* elements or multiply-adds: below, waking threads costs more */
 
@@ -144,17 +143,7 @@ static int64_t lay_out(const Pass *pass, Node *nodes, int32_t *ways) {
     return used;
 }
 
-static char *arena(size_t bytes) { /* one per calling thread, kept for its next pass, as in gemm.c */
-    static __thread char *buffer;
-    static __thread size_t capacity;
-    if (bytes > capacity) {
-        free(buffer);
-        capacity = (bytes + 4095) / 4096 * 4096;
-        buffer = aligned_alloc(64, capacity);
-        if (!buffer) capacity = 0;
-    }
-    return buffer;
-}
+static __thread Scratch arena; /* for the states of a pass */
 
 static int prepare(Run *run, const Pass *pass) {
     const Shape *shape = pass->shape;
@@ -164,7 +153,8 @@ static int prepare(Run *run, const Pass *pass) {
     const int64_t num_ways = lay_out(pass, NULL, NULL);
     size_t bytes = 0;
     for (int i = 0; i < 8; i++) bytes += (size_t)(ceil_div(pass->num_nodes * sizes[i], 16) * 64);
-    char *memory = arena(bytes + (size_t)pass->num_nodes * sizeof(Node) + (size_t)num_ways * sizeof(int32_t));
+    char *memory =
+        reserve(&arena, bytes + (size_t)pass->num_nodes * sizeof(Node) + (size_t)num_ways * sizeof(int32_t));
     if (!memory) return -1;
     for (int i = 0; i < 8; i++) {
         *buffers[i] = (float *)memory;

@@ -10,10 +10,9 @@
  */
 #include "linear.h"
 #include "pack.h"
+#include "scratch.h"
 #include "threads.h"
 #include "tile.h"
-
-#include <stdlib.h>
 
 enum { MAX_ROWS = 128 };       /* activation rows packed at once: 128 x 8,960 floats are 4.6 MB */
 enum { TILES_IN_GROUP = 4 };   /* 12 weight rows x 1,536 in bf16 are 37 kB */
@@ -78,17 +77,7 @@ static int64_t chunk_size(int64_t num_outputs, int num_threads) {
     return fair < 12 ? 12 : min64(fair, MAX_CHUNK);
 }
 
-static void *scratch(size_t bytes) { /* grows with need, one per calling thread, kept for its next call */
-    static __thread void *buffer;
-    static __thread size_t capacity;
-    if (bytes > capacity) {
-        free(buffer);
-        capacity = (bytes + 4095) / 4096 * 4096;
-        buffer = aligned_alloc(64, capacity);
-        if (!buffer) capacity = 0;
-    }
-    return buffer;
-}
+static __thread Scratch packing; /* for the packed rows of a call */
 
 typedef struct { /* works over the same packed rows; tasks first[i] .. first[i + 1] - 1 are those of works[i] */
     Work works[MAX_SHARED];
@@ -140,7 +129,7 @@ int outrider_products(const Products *products) {
     }
     const int64_t steps = ceil_div(products->linears[0]->size, STEP), rows = products->rows;
     const int element = packed_size(products->linears[0]->weight_type);
-    void *packed = scratch((size_t)(min64(rows, MAX_ROWS) * steps * STEP * element));
+    void *packed = reserve(&packing, (size_t)(min64(rows, MAX_ROWS) * steps * STEP * element));
     if (!packed) return rows ? -1 : 0;
     for (int64_t first = 0; first < rows; first += MAX_ROWS)
         shared_rows(products, first, min64(MAX_ROWS, rows - first), packed);
