@@ -127,13 +127,19 @@ def resolve_drafter(
     return make_drafter(drafter, **options)
 
 
+def named_drafter(spec: str) -> Drafter:
+    """The drafter that a spec or a model's name stands for. Raises OptionError."""
+    drafter = resolve_drafter(spec)
+    if not isinstance(drafter, Drafter):
+        raise OptionError(f"{spec!r} is no drafter")
+    return drafter
+
+
 def drafters_by_name(specs: Sequence[str]) -> dict[str, Drafter]:
     """Drafters by the names that requests use: a drafter's own name, numbered if it is there twice."""
     found: dict[str, Drafter] = {}
     for spec in specs:
-        drafter = resolve_drafter(spec)
-        if not isinstance(drafter, Drafter):
-            raise OptionError(f"{spec!r} is no drafter")
+        drafter = named_drafter(spec)
         name, number = drafter.name, 2
         while name in found:
             name, number = f"{drafter.name}-{number}", number + 1

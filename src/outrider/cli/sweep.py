@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from outrider.api import resolve_drafter
+from outrider.api import named_drafter
 from outrider.bench.sweep import Entry, Sweep
 from outrider.bench.sweep_table import lines, markdown
 from outrider.certify.environment import environment
@@ -16,7 +16,6 @@ from outrider.cli.bench import use_threads
 from outrider.cli.certify import numbers
 from outrider.cli.options import DEFAULT_TARGET, PolicyName, Quantize
 from outrider.cli.quiet import quiet_loading
-from outrider.drafters.base import Drafter
 from outrider.errors import OptionError
 from outrider.files import write_whole
 from outrider.prompts import OWN, load_prompts
@@ -67,7 +66,7 @@ def sweep(
         raise OptionError("--resume needs --json FILE, the file to go on from")
     temperatures, rules = numbers("temperature", temperature, float), rule.split(",")
     prompts = load_prompts(suite, kinds.split(",") if kinds else None, num_prompts)
-    drafters = {spec: _drafter(spec) for spec in drafter}
+    drafters = {spec: named_drafter(spec) for spec in drafter}
     use_threads(threads)
     entries = _earlier(json_file) if resume and json_file else list[Entry]()
     console = Console(stderr=True)
@@ -94,13 +93,6 @@ def sweep(
         raise typer.Exit(INTERRUPTED)
     if any(line.num_equal < line.num_compared for line in found):
         raise typer.Exit(FAILED)
-
-
-def _drafter(spec: str) -> Drafter:
-    drafter = resolve_drafter(spec)
-    if not isinstance(drafter, Drafter):
-        raise OptionError(f"{spec!r} is no drafter")
-    return drafter
 
 
 def _earlier(path: Path) -> list[Entry]:
