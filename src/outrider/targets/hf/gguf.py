@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+from outrider.files import scratch_beside
 from outrider.models import cache_folder, pull
 
 LAST_WRITTEN = "tokenizer_config.json"
@@ -50,19 +50,13 @@ def demo_folder(name: str) -> Path:
         return folder
     source = pull(name)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
-    except OSError:
-        return source
-    try:
-        model, tokenizer = read_gguf(source, torch.bfloat16)
-        model.save_pretrained(scratch)
-        tokenizer.save_pretrained(scratch)
-        _put_in_place(scratch, folder)
+        with scratch_beside(folder) as scratch:
+            model, tokenizer = read_gguf(source, torch.bfloat16)
+            model.save_pretrained(scratch)
+            tokenizer.save_pretrained(scratch)
+            _put_in_place(scratch, folder)
     except (OSError, SafetensorError):  # no space left, say
         return source
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return folder
 
 

@@ -7,7 +7,7 @@ and norms keep their dtype; a head that shares the embedding's weights gets int8
 import hashlib
 import os
 import shutil
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from transformers.initialization import no_init_weights
 from transformers.utils.hub import cached_file
 
 from outrider.errors import UnsupportedError
+from outrider.files import scratch_beside
 from outrider.kernels import NativeLinear, available, native_linear, quantize_rows
 from outrider.models import cache_folder
 
@@ -59,22 +60,13 @@ def read_int8(folder: Path) -> tuple[Any, Any] | None:
 
 def write_int8(folder: Path, model: Any, tokenizer: Any) -> None:
     """Keep a quantised model for the next load; a disk that is full or read-only only costs time then."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError:
-        return
-    try:
+    with suppress(OSError), scratch_beside(folder) as scratch:  # or somebody else was faster
         model.config.save_pretrained(scratch)
         model.generation_config.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
         save_file({name: tensor.contiguous() for name, tensor in _own_tensors(model).items()}, scratch / WEIGHTS)
         (scratch / COMPLETE).touch()
         os.rename(scratch, folder)
-    except OSError:
-        return  # full, or somebody else was faster
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _read_folder(folder: Path) -> tuple[Any, Any]:
