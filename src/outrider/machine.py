@@ -19,7 +19,7 @@ def machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
-        **{name: _version(name) for name in PACKAGES},
+        **{name: installed(name) for name in PACKAGES},
     }
 
 
@@ -33,7 +33,18 @@ def processor() -> str:
     return next(names, platform.machine())
 
 
-def _version(package: str) -> str | None:
+def instruction_sets() -> str:
+    """The processor's model and instruction sets, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return platform.machine() + "".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def installed(package: str) -> str | None:
+    """A package's version, or None."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -8,13 +8,14 @@ against the OpenMP runtime that torch has already loaded: one runtime, one pool 
 
 import hashlib
 import os
-import platform
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from outrider.machine import instruction_sets
 
 SOURCES = Path(__file__).parent / "csrc"
 TRIALS = tuple(Path(__file__).parent / name for name in ("trial.py", "trial_decoder.py"))
@@ -107,19 +108,9 @@ def _key(compiler: str, runtime: str) -> str:
     for path in [*sorted(SOURCES.iterdir()), *TRIALS]:
         digest.update(path.name.encode() + path.read_bytes())
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
-    for part in (version, runtime.encode(), _processor().encode(), *(flag.encode() for flag in FLAGS)):
+    for part in (version, runtime.encode(), instruction_sets().encode(), *(flag.encode() for flag in FLAGS)):
         digest.update(part + b"\0")
     return digest.hexdigest()[:20]
-
-
-def _processor() -> str:
-    """The processor's model and instruction sets, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return platform.machine() + "".join(sorted({line for line in lines if line.startswith(wanted)}))
 
 
 def _mapped_files() -> set[str]:

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.errors import ModelError, OutriderError
-from outrider.targets.llamacpp.library import PACKAGE, VERSION, processor
+from outrider.machine import instruction_sets
+from outrider.targets.llamacpp.library import PACKAGE, VERSION
 
 COMPILERS = (("clang", "clang++"), ("gcc", "g++"), ("cc", "c++"))
 ALWAYS = ("-DLLAVA_BUILD=OFF",)
@@ -71,7 +72,7 @@ def switches(compiler: str, flags: Sequence[str]) -> tuple[str, ...]:
 def wheel_folder(compiler: str, chosen: Sequence[str]) -> Path:
     """Where the wheel for this version, compiler, processor and these switches lies."""
     about = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    parts = (VERSION, about, processor(), *chosen, f"{sys.version_info.major}.{sys.version_info.minor}")
+    parts = (VERSION, about, instruction_sets(), *chosen, f"{sys.version_info.major}.{sys.version_info.minor}")
     return cache_folder() / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -82,7 +83,7 @@ def cache_folder() -> Path:
 
 def _install(*, force: bool, if_cached: bool, jobs: int) -> int:
     c, cxx = compilers()
-    chosen = switches(c, processor().split())
+    chosen = switches(c, instruction_sets().split())
     folder = wheel_folder(c, chosen)
     wheel = _found(folder)
     if wheel is None and if_cached:

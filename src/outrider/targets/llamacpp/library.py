@@ -11,7 +11,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import ModelError
+from outrider.machine import instruction_sets
 
 PACKAGE = "llama-cpp-python"
 VERSION = "0.3.36"  # the struct layouts that we fill belong to one version
@@ -99,17 +99,7 @@ def _identity(model: Path) -> str:
     places = spec.submodule_search_locations if spec else None
     files = sorted(Path(place) for root in places or () for place in Path(root).glob("lib/*"))
     parts = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in (*files, model)]
-    return hashlib.sha256("\n".join([*parts, processor()]).encode()).hexdigest()[:20]
-
-
-def processor() -> str:
-    """The processor's model and instruction sets, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return platform.machine() + "".join(sorted({line for line in lines if line.startswith(wanted)}))
+    return hashlib.sha256("\n".join([*parts, instruction_sets()]).encode()).hexdigest()[:20]
 
 
 def _write(note: Path) -> None:
