@@ -113,6 +113,16 @@ def is_model(name: str) -> bool:
     return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
 
 
+def readable_gguf(path: Path) -> Path:
+    """The path, if a GGUF file lies there. Raises ModelError."""
+    if not path.is_file():
+        raise ModelError(f"no file {path}")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ModelError(f"{path} is not a GGUF file")
+    return path
+
+
 def pull(name: str, progress: Progress | None = None) -> Path:
     """The model's GGUF file, fetched and checked if it was not here. Raises ModelError."""
     model = _known(name)

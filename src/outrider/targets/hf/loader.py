@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from transformers.utils import logging as transformers_logging
 
 from outrider.errors import ModelError, OptionError, did_you_mean
-from outrider.models import MODELS, cache_folder
+from outrider.models import MODELS, cache_folder, readable_gguf
 from outrider.targets.base import Exactness
 from outrider.targets.hf.facts import choose_max_length, refuse_unsupported
 from outrider.targets.hf.generation import generation_defaults
@@ -141,20 +141,11 @@ def _source(name: str) -> Path:
     if name in MODELS:
         return demo_folder(name)
     if path.suffix == ".gguf":
-        return _readable_gguf(path)
+        return readable_gguf(path)
     if path.is_file():
         raise ModelError(f"{name} is a file, but no .gguf file; {WAYS}")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ModelError(f"no model {name!r}: no such folder or file, and no demo model{did_you_mean(name, MODELS)}")
-    return path
-
-
-def _readable_gguf(path: Path) -> Path:
-    if not path.is_file():
-        raise ModelError(f"no file {path}")
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ModelError(f"{path} is not a GGUF file")
     return path
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import ModelError, OptionError, did_you_mean
-from outrider.models import MODELS, pull
+from outrider.models import MODELS, pull, readable_gguf
 from outrider.targets.base import Exactness, TargetInfo
 from outrider.targets.llamacpp.context import Context
 from outrider.targets.llamacpp.facts import (
@@ -66,12 +66,7 @@ def gguf_path(name: str) -> Path:
     path = Path(name).expanduser()
     if path.suffix != ".gguf":
         raise ModelError(f"llama.cpp reads .gguf files and demo models, not {name!r}{did_you_mean(name, MODELS)}")
-    if not path.is_file():
-        raise ModelError(f"no file {path}")
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ModelError(f"{path} is not a GGUF file")
-    return path
+    return readable_gguf(path)
 
 
 def _read(native: Any, path: Path, options: LlamaOptions) -> Any:
