@@ -10,7 +10,7 @@ from helpers_cli import outrider
 from helpers_models import llama, save_model
 from helpers_speed import quick
 from outrider import Engine
-from outrider.calibrate.rounds import NEUTRAL
+from outrider.calibrate.rounds import TIMED
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.drafters.recycle import RecycleDrafter
@@ -40,7 +40,7 @@ def _quick():
 def samples(count=3):
     target = WORLD.target()
     engine = Engine(target)
-    written = [engine.generate(p, **NEUTRAL, max_new_tokens=LENGTH).token_ids for p in WORLD.prompts(count)]
+    written = [engine.generate(p, **TIMED, max_new_tokens=LENGTH).token_ids for p in WORLD.prompts(count)]
     return [
         Sample(f"s{i}", "even" if i % 2 == 0 else "odd", tuple(p), tuple(a))
         for i, (p, a) in enumerate(zip(WORLD.prompts(count), written, strict=True))
@@ -49,7 +49,7 @@ def samples(count=3):
 
 def real(drafter, sample, depth, nodes):
     engine = Engine(WORLD.target(), drafter, policy=FixedPolicy(drafter.name, depth, nodes))
-    done = engine.generate(list(sample.prompt), **NEUTRAL, max_new_tokens=LENGTH)
+    done = engine.generate(list(sample.prompt), **TIMED, max_new_tokens=LENGTH)
     assert done.token_ids == sample.answer
     return done.stats
 

@@ -11,6 +11,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from outrider.bench.runs import Timing
 from outrider.engine.engine import Engine
+from outrider.sampling.params import NEUTRAL
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,7 @@ class Ours:
         start = time.perf_counter()
         completion = self.engine.generate(
             list(prompt),
-            temperature=0.0,
-            repetition_penalty=1.0,
-            presence_penalty=0.0,
-            frequency_penalty=0.0,
-            logit_bias={},
-            banned_token_ids=(),
-            min_new_tokens=0,
-            stop=(),
+            **NEUTRAL,
             max_new_tokens=max_new_tokens,
             max_depth=self.max_depth,
         )

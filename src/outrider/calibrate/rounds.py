@@ -11,20 +11,11 @@ from outrider.engine.engine import Engine
 from outrider.policy.base import PlanView
 from outrider.policy.cost_model import DraftCost
 from outrider.policy.fixed import FixedPolicy
+from outrider.sampling.params import NEUTRAL
 from outrider.targets.base import Target
 from outrider.types import Plan, RoundStats
 
-NEUTRAL: dict[str, Any] = {  # greedy, with none of the model's own settings: they would cost time or end a text
-    "temperature": 0.0,
-    "ignore_eos": True,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "logit_bias": {},
-    "banned_token_ids": (),
-    "min_new_tokens": 0,
-    "stop": (),
-}
+TIMED: dict[str, Any] = {**NEUTRAL, "ignore_eos": True}  # nothing costs time or ends a text
 
 
 @dataclass
@@ -57,7 +48,7 @@ def record(
     recorder = Recorder(plan)
     engine = Engine(target, drafters, policy=recorder)
     budget = (plan.max_depth + 1) * (num_rounds + 2)
-    handles = [engine.submit(list(prompt), **NEUTRAL, max_new_tokens=budget) for prompt in prompts]
+    handles = [engine.submit(list(prompt), **TIMED, max_new_tokens=budget) for prompt in prompts]
     end = None
     try:
         while not all(handle.done for handle in handles) and len(recorder.rounds) < num_rounds:

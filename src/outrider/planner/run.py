@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from outrider.calibrate.rounds import NEUTRAL
 from outrider.calibrate.store import describe
 from outrider.drafters.base import Drafter
 from outrider.engine.engine import Engine
@@ -21,6 +20,7 @@ from outrider.planner.traffic import Sample
 from outrider.planner.verify import Verified, candidates, verify
 from outrider.planner.work import Work
 from outrider.policy.cost_model import CostModel
+from outrider.sampling.params import NEUTRAL
 from outrider.targets.base import Target
 
 DEPTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
@@ -102,7 +102,7 @@ def _answered(
 ) -> list[Sample]:
     """Samples with answers: those that lack one are written plainly, once."""
     engine, answered = Engine(target), list[Sample]()
-    settings = {**NEUTRAL, "ignore_eos": False, "max_new_tokens": max_new_tokens}
+    settings = {**NEUTRAL, "max_new_tokens": max_new_tokens}
     for number, sample in enumerate(samples, 1):
         if not sample.recorded:
             on_step(f"writing answer {number} of {len(samples)}, plainly")

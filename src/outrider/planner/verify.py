@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.calibrate.rounds import NEUTRAL
 from outrider.drafters.base import Drafter
 from outrider.engine.engine import Engine
 from outrider.planner.replay import PLAIN, Setting
@@ -12,6 +11,7 @@ from outrider.planner.traffic import Sample
 from outrider.policy.base import Policy
 from outrider.policy.cost_model import CostModel
 from outrider.policy.fixed import FixedPolicy
+from outrider.sampling.params import NEUTRAL
 from outrider.targets.base import Target
 
 
@@ -83,7 +83,7 @@ def verify(
 
 def _run(engine: Engine, sample: Sample, max_new_tokens: int) -> dict[str, Any]:
     """One greedy run; plain values. The model's end tokens end it, its other settings are left out."""
-    settings = {**NEUTRAL, "ignore_eos": False, "max_new_tokens": max_new_tokens}
+    settings = {**NEUTRAL, "max_new_tokens": max_new_tokens}
     stats = (done := engine.generate(list(sample.prompt), **settings)).stats
     seconds = stats.seconds.total - stats.seconds.prefill
     return {"token_ids": list(done.token_ids), "rounds": stats.rounds, "seconds": seconds}

@@ -35,6 +35,21 @@ PLAIN_DEFAULTS: dict[str, Any] = {
 }
 
 
+NEUTRAL: dict[str, Any] = {  # greedy, with none of the model's own settings
+    name: PLAIN_DEFAULTS[name]
+    for name in (
+        "temperature",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "banned_token_ids",
+        "min_new_tokens",
+        "stop",
+    )
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """The settings of one request; None means: the model's default, else the plain one in brackets.
