@@ -136,7 +136,7 @@ def test_commands_say_what_they_did(tmp_path: Path) -> None:
         "nothing was asked yet",
         "did you mean 'figures'",
         "needs the name of a file",
-        "cannot write /nowhere/x",
+        "cannot write '/nowhere/x'",
         "Ctrl-D leaves",
     ):
         assert said in notes, said
