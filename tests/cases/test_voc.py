@@ -97,11 +97,11 @@ def test_voc_4_another_tokenization_is_refused_where_no_bridge_is_wanted() -> No
 
 
 def test_voc_5_a_draft_of_fewer_tokens_drafts_what_it_knows() -> None:
-    """The first 12 ids alone: the rest is never drafted, and the text is plain."""
+    """The first 32 ids alone: the rest is never drafted, and the text is plain."""
     target = WORLD.target()
     target.tokenizer = PieceTokenizer(PIECES)  # pyright: ignore[reportAttributeAccessIssue]
-    draft = FunctionTarget(lambda tokens: WORLD.target_logits(tokens)[:12], 12)
-    draft.tokenizer = PieceTokenizer(PIECES[:12])  # pyright: ignore[reportAttributeAccessIssue]
+    draft = FunctionTarget(lambda tokens: WORLD.target_logits(tokens)[:32], 32)
+    draft.tokenizer = PieceTokenizer(PIECES[:32])  # pyright: ignore[reportAttributeAccessIssue]
     for options in ({}, {"temperature": 1.0, "seed": 4}):
         found = run(Engine(target, ModelDrafter(draft)), [[1]], max_new_tokens=40, **options)
         assert tokens_of(found) == [decode(WORLD.target_logits, [1], max_new_tokens=40, **options)]

@@ -99,6 +99,7 @@ class ModelDrafter(Drafter):
         self._cache = DraftCache(trimmed or draft)
         self._reader = draft.tokenizer
         self._ends = frozenset(draft.info.eos_token_ids)
+        self._knows = draft.info.vocab_size  # a trimmed head says less, but reads as much
         self._shape = Shape(self.branches, self.beam, self.min_confidence, self.min_survival)
         self._tellers.clear()
 
@@ -137,7 +138,7 @@ class ModelDrafter(Drafter):
         draft_ids, info = self._tell(context), self._cache.draft.info
         if draft_ids is None:  # the text ends within a character
             return DraftTree.root(context.root)
-        if (unknown := max(draft_ids)) >= info.vocab_size:
+        if (unknown := max(draft_ids)) >= self._knows:
             note = f"the text holds token {unknown}, unknown to the draft model; bridge=intersection translates"
             return DraftTree.root(context.root, note)
         if not self._cache.admit(context.row):
