@@ -20,8 +20,8 @@ from outrider.errors import OptionError, OutriderError, PromptError
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 
 
-def make_app() -> typer.Typer:
-    """The app with every command that a file of this folder registers."""
+def make_app(asked: str | None = None) -> typer.Typer:
+    """The app with the command `asked`, or with all: one file of this folder each, which registers it."""
     app = typer.Typer(
         help="Exact speculative decoding: the same text as the target model alone, sooner.",
         add_completion=False,
@@ -29,19 +29,28 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    for found in sorted(iter_modules(package.__path__), key=lambda info: info.name):
-        if found.name not in ("main", "__main__"):
-            module = import_module(f"{package.__name__}.{found.name}")
-            if hasattr(module, "register"):
-                module.register(app)
+    app.callback()(lambda: None)  # so that a single command still is called by its name
+    for name in [asked] if asked else _files():
+        module = import_module(f"{package.__name__}.{name}")
+        if hasattr(module, "register"):
+            module.register(app)
     return app
+
+
+def _files() -> list[str]:
+    return sorted(info.name for info in iter_modules(package.__path__) if info.name not in ("main", "__main__"))
+
+
+def _asked(words: Sequence[str]) -> str | None:
+    """The command, where a file has its name: the others, and what they import, are left alone."""
+    return words[0] if words[0] in _files() else None
 
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's own); returns the exit code."""
     words = list(sys.argv[1:] if args is None else args) or ["--help"]
     try:
-        result = make_app()(args=words, standalone_mode=False, prog_name="outrider")
+        result = make_app(_asked(words))(args=words, standalone_mode=False, prog_name="outrider")
         sys.stdout.flush()  # a pipe that nobody reads any more shows here, not when the interpreter ends
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED

@@ -23,7 +23,11 @@ from outrider.prompts import OWN, load_prompts
 FAILED, INTERRUPTED = 1, 130
 
 Target = Annotated[str, typer.Option(help="The model whose words are wanted.")]
-Drafters = Annotated[list[str], typer.Option("--drafter", help="A drafter's name or spec, or a model. Repeatable.")]
+Drafters = Annotated[
+    list[str] | None,
+    typer.Option("--drafter", help="A drafter's name or spec, or a model; default all that need none. Repeatable."),
+]
+NEEDS_NO_MODEL = ("lookup", "suffix", "recycle", "self", "mix:suffix+recycle")
 Suite = Annotated[str, typer.Option(help=f"Prompts: {OWN!r}, or a .jsonl file.")]
 Kinds = Annotated[str | None, typer.Option(help="Only prompts of these kinds, with commas between them.")]
 Limit = Annotated[int | None, typer.Option("--num-prompts", help="At most so many, from all kinds in turn.")]
@@ -44,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    drafter: Drafters,
+    drafter: Drafters = None,
     target: Target = DEFAULT_TARGET,
     suite: Suite = OWN,
     kinds: Kinds = None,
@@ -66,7 +70,7 @@ def sweep(
         raise OptionError("--resume needs --json FILE, the file to go on from")
     temperatures, rules = numbers("temperature", temperature, float), rule.split(",")
     prompts = load_prompts(suite, kinds.split(",") if kinds else None, num_prompts)
-    drafters = {spec: named_drafter(spec) for spec in drafter}
+    drafters = {spec: named_drafter(spec) for spec in drafter or NEEDS_NO_MODEL}
     use_threads(threads)
     entries = _earlier(json_file) if resume and json_file else list[Entry]()
     console = Console(stderr=True)

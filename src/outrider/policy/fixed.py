@@ -1,7 +1,7 @@
 """The same drafter, depth and size in every round."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from outrider.errors import OptionError
 from outrider.policy.base import PlanView
@@ -12,12 +12,14 @@ from outrider.types import Plan, RoundStats
 class FixedPolicy:
     """Always `drafter`, `max_depth` deep, with at most `max_nodes` drafted nodes (default: as many as the depth).
 
-    A request's own max_depth and drafter win over the policy's.
+    A request's own max_depth and drafter win over the policy's. others: the policy of a drafter that a request names,
+    where it is not this one.
     """
 
     drafter: str
     max_depth: int
     max_nodes: int | None = None
+    others: "Mapping[str, FixedPolicy]" = field(default_factory=dict[str, "FixedPolicy"])
 
     def __post_init__(self) -> None:
         for option in ("max_depth", "max_nodes"):
@@ -29,6 +31,8 @@ class FixedPolicy:
         return [self._plan_row(view) for view in views]
 
     def _plan_row(self, view: PlanView) -> Plan:
+        if other := self.others.get(view.wanted_drafter or self.drafter):
+            return other._plan_row(view)
         depth = self.max_depth if view.wanted_depth is None else view.wanted_depth
         nodes = max(depth, self.max_nodes or 0)
         return Plan(view.wanted_drafter or self.drafter, depth, nodes, f"fixed at {depth}")

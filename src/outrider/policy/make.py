@@ -1,6 +1,7 @@
 """Policies by name."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from outrider.drafters.base import Drafter
 from outrider.errors import OptionError, did_you_mean
@@ -30,8 +31,8 @@ def make_policy(policy: str | Policy | None, drafters: Mapping[str, Drafter], co
         return AutoPolicy({name: _shape(drafter) for name, drafter in drafters.items()}, costs)
     if not drafters:
         return FixedPolicy("none", 0)
-    name, drafter = next(iter(drafters.items()))
-    return FixedPolicy(name, drafter.preferred_depth, drafter.preferred_nodes)
+    first, *others = [FixedPolicy(name, one.preferred_depth, one.preferred_nodes) for name, one in drafters.items()]
+    return replace(first, others={other.drafter: other for other in others})
 
 
 def _shape(drafter: Drafter) -> DrafterShape:
