@@ -3,7 +3,7 @@
 What takes long to import (torch, transformers) is imported when it is first asked for.
 """
 
-from importlib import import_module
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ _MODULES = ("errors", "testing")
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return import_module(f"outrider.{name}")
+        return _import_module(f"outrider.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module 'outrider' has no attribute {name!r}")
-    value = getattr(import_module(f"outrider.{_PLACES[name]}"), name)
+    value = getattr(_import_module(f"outrider.{_PLACES[name]}"), name)
     globals()[name] = value  # found at once from now on
     return value
 

@@ -4,10 +4,13 @@ import json
 
 import pytest
 from live import ToyServer
-from worlds import MODEL
+from worlds import MODEL, make_engine
 
+from outrider.acceptance import make_rule
 from outrider.cli.main import run
 from outrider.errors import EngineError, OptionError
+from outrider.server import build
+from outrider.server.config import ServerConfig
 from outrider.server.load import Level, LoadClient, run_levels, table
 
 TURNS = [[{"role": "user", "content": text}] for text in ("one", "two", "three")]
@@ -18,7 +21,7 @@ def test_levels_are_counted_and_equal(toy: ToyServer) -> None:
     client = LoadClient(toy.url, MODEL, TURNS, max_tokens=6)
     levels = run_levels(client, [3, 1], 2, seen.append)
     assert seen == levels
-    assert [(one.clients, one.requests, one.tokens) for one in levels] == [(1, 2, 12), (3, 6, 36)]
+    assert [(one.clients, one.requests, one.tokens) for one in levels] == [(1, 4, 24), (3, 12, 72)]
     assert all(one.equal and one.ratio and one.tokens_per_round >= 1 for one in levels)
     assert "1.0" not in table(levels).splitlines()[0]
     assert len(table(levels).splitlines()) == 3
@@ -46,3 +49,18 @@ def test_the_command(toy: ToyServer, capsys: pytest.CaptureFixture[str]) -> None
     assert [level["clients"] for level in last["levels"]] == [1, 2]
     assert run([*base, "--clients", "0"]) == 2
     assert "write numbers such as" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("afresh", [False, True])
+def test_a_server_may_compute_every_prompt_in_full(afresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the one that the command starts does, so that neither way finds the other's prompts warm."""
+    monkeypatch.setattr(build, "load_target", lambda *_, **__: make_engine().target)
+    parts = build.load_parts([], make_rule("identical"), ServerConfig(no_prefix_reuse=afresh), target="toy")
+    turns = [{"role": "user", "content": "the kiln held its heat overnight"}]
+    body = {"model": "toy", "messages": turns, "max_tokens": 9, "ignore_eos": True}
+    with ToyServer(parts) as server:
+        answers = [server.post("/v1/chat/completions", body).json() for _ in range(2)]
+    cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers]
+    assert cached[0] == 0
+    assert (cached[1] == 0) == afresh
+    assert answers[0]["choices"] == answers[1]["choices"]

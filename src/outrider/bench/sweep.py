@@ -43,7 +43,7 @@ class Entry:
 
 
 class Sweep:
-    """policy: "fixed" or "auto". One engine runs all, so that a prompt is computed once and stays warm for every run."""
+    """policy: "fixed" or "auto". One engine runs all: a prompt is computed once and stays warm for every run."""
 
     def __init__(self, target: Target, drafters: Mapping[str, Drafter], policy: str, max_new_tokens: int) -> None:
         self._target = target

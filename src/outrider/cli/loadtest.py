@@ -76,7 +76,9 @@ def _server(url: str | None, target: str, drafter: str, rows: int) -> Generator[
         yield url
         return
     command = [sys.executable, "-m", "outrider.cli", "serve", "--port", "0", "--target", target, "--drafter", drafter]
-    process = subprocess.Popen([*command, "--max-rows", str(rows)], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, "--max-rows", str(rows), "--no-prefix-reuse"], stderr=subprocess.PIPE, text=True
+    )
     try:
         yield _address(process)
     finally:

@@ -76,7 +76,8 @@ def load_parts(
     def make_engine() -> Engine:
         wanted = policy or ("auto" if rule.shared_noise else "fixed")  # as `load` chooses
         costs = known_costs(loaded, drafters)
-        return Engine(loaded, drafters, rule=rule, policy=wanted, costs=costs, reuse_prefixes=True)
+        reuse = not config.no_prefix_reuse
+        return Engine(loaded, drafters, rule=rule, policy=wanted, costs=costs, reuse_prefixes=reuse)
 
     return make_parts(make_engine, tuple(drafters), config, target_name=target, **watching)
 

@@ -27,6 +27,7 @@ class ServerConfig:
     body_timeout: seconds in which a request's body must arrive. send_timeout: seconds a reader may block its stream.
     drain: seconds that running answers get to finish at shutdown.
     log_prompts: write prompts and answers into the log.
+    no_prefix_reuse: every prompt is computed in full, so that no client can tell by the time what others asked.
     """
 
     host: str = "127.0.0.1"
@@ -45,6 +46,7 @@ class ServerConfig:
     send_timeout: float = 60.0
     drain: float = 30.0
     log_prompts: bool = False
+    no_prefix_reuse: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
