@@ -61,6 +61,7 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         grown = ", ".join(f"{width}: {seconds / first:.2f}" for width, seconds in report.growth.items())
         yield Text(f"growth of the target's pass with its width: {grown} (width 1 takes {first * 1000:.1f} ms)")
     yield _speeds(report.figures)
+    yield _seconds(report.figures)
     yield _equalities(report.equalities)
     yield _ratios(report.ratios)
     yield from (Text(reason) for reason in report.reasons)
@@ -69,41 +70,48 @@ def _parts(report: Report) -> Iterator[RenderableType]:
 
 
 def _speeds(figures: Sequence[Figures]) -> Table:
-    columns = ("system", "tok/s", "range", "with prefill", "prefill s", "tokens/round", "kept", *DECODING, "overhead")
-    table = Table(*columns, title="speed (decoding; seconds by phase)")
+    columns = ("tok/s", "range", "and prefill", "a round", "kept", "overhead")
+    table = Table("system", *columns, title="speed of decoding, and with prefill; tokens a round")
     for one in figures:
-        phases = [f"{one.phases[name]:.2f}" for name in DECODING] if one.phases else [""] * len(DECODING)
         table.add_row(
             one.system,
             f"{one.rate:.2f}",
             f"{one.rate_range[0]:.2f}-{one.rate_range[1]:.2f}",
             f"{one.overall_rate:.2f}",
-            f"{one.prefill:.2f}",
             f"{one.tokens_per_round:.2f}",
             "" if one.acceptance is None else f"{one.acceptance:.0%}",
-            *phases,
             "" if one.overhead is None else f"{one.overhead:.1%}",
         )
     return table
 
 
+def _seconds(figures: Sequence[Figures]) -> Table:
+    table = Table("system", "prefill", *DECODING, title="seconds by phase")
+    for one in figures:
+        phases = [f"{one.phases[name]:.2f}" for name in DECODING] if one.phases else [""] * len(DECODING)
+        table.add_row(one.system, f"{one.prefill:.2f}", *phases)
+    return table
+
+
 def _equalities(equalities: Sequence[Equality]) -> Table:
-    table = Table("system", "against", "equal", "near ties", "NOT EXPLAINED", "worst difference", title="equality")
+    table = Table("system / against", "equal", "near ties", "NOT EXPLAINED", "worst difference", title="equality")
     for one in equalities:
         counts = map(str, (one.equal, one.near_ties, one.not_explained))
-        table.add_row(one.system, one.reference, *counts, one.worst, style=None if one.sound else "red")
+        table.add_row(_pair(one), *counts, one.worst, style=None if one.sound else "red")
     return table
 
 
 def _ratios(ratios: Sequence[Ratio]) -> Table:
     kinds = list(dict.fromkeys(kind for one in ratios for kind in one.by_kind))
-    table = Table("system", "against", "speed-up", "range", *kinds, title="ratios of decoding speed")
+    table = Table("system / against", "speed-up", *kinds, title="ratios of decoding speed")
     for one in ratios:
         if one.value is None or one.range is None:
-            table.add_row(one.system, one.reference, f"none: {one.withheld}", "", *[""] * len(kinds))
+            table.add_row(_pair(one), f"none: {one.withheld}", *[""] * len(kinds))
             continue
         by_kind = [f"{one.by_kind[kind]:.2f}" if kind in one.by_kind else "" for kind in kinds]
-        table.add_row(
-            one.system, one.reference, f"{one.value:.2f}x", f"{one.range[0]:.2f}-{one.range[1]:.2f}", *by_kind
-        )
+        table.add_row(_pair(one), f"{one.value:.2f}x\n{one.range[0]:.2f}-{one.range[1]:.2f}", *by_kind)
     return table
+
+
+def _pair(one: Equality | Ratio) -> str:
+    return f"{one.system}\n/ {one.reference}"

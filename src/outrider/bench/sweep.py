@@ -83,9 +83,11 @@ class Sweep:
         self, prompt: TestPrompt, temperature: float, drafter: str, rule: str, plain: tuple[int, ...] | None
     ) -> tuple[Entry, tuple[int, ...]]:
         tokens = prompt.encode(self._target.tokenizer)
-        plainly = {"max_depth": 0} if drafter == PLAIN else {}
-        params = SamplingParams(temperature=temperature, seed=SEED, max_new_tokens=self._max_new_tokens, **plainly)
-        handle = self._engine.submit(Request(tokens, params, rule=rule, drafter=None if plainly else drafter))
+        depth, name = (0, None) if drafter == PLAIN else (None, drafter)
+        params = SamplingParams(
+            temperature=temperature, seed=SEED, max_new_tokens=self._max_new_tokens, max_depth=depth
+        )
+        handle = self._engine.submit(Request(tokens, params, rule=rule, drafter=name))
         while not handle.done:
             self._engine.step()
         stats, text = handle.completion.stats, handle.completion.token_ids
