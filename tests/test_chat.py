@@ -184,6 +184,18 @@ class Terminal:
             if not self._read(0.2):
                 assert text in self.seen, f"ended without {text!r}: {self.seen!r}"
 
+    def press(self, key: str, text: str) -> None:
+        """Press a key, again every second, until this text has come: one that comes in the instant between a prompt and
+        the reading behind it is noticed at the next one only.
+        """
+        end = time.monotonic() + 60
+        while text not in self.seen:
+            assert time.monotonic() < end, f"{text!r} never came; seen: {self.seen!r}"
+            self.type(key)
+            again = time.monotonic() + 1
+            while text not in self.seen and time.monotonic() < again:
+                assert self._read(0.2), f"ended without {text!r}: {self.seen!r}"
+
     def prompt(self) -> None:
         """Wait for the prompt: what is typed before it may be lost when the terminal changes its mode."""
         end = time.monotonic() + 50
@@ -237,8 +249,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_chat_and_ctrl_d_leaves() -> None:
     terminal.type("/figures\n")
     terminal.until("were there already")
     terminal.prompt()
-    terminal.type("\x03")
-    terminal.until("Ctrl-D leaves")
+    terminal.press("\x03", "Ctrl-D leaves")
     terminal.prompt()
     terminal.type("\x04")
     assert terminal.wait() == 0

@@ -115,7 +115,11 @@ def test_ctrl_c_in_a_process_of_its_own(folder):
 def interrupted(words: list[str]) -> tuple[int, str]:
     """Exit code and output of a command that gets Ctrl-C once it has begun to write."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "outrider.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "outrider.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a suite in the background ignores
     )
     assert process.stdout is not None
     first = process.stdout.read(1)
