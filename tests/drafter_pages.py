@@ -13,7 +13,7 @@ from outrider.drafters.registry import available_drafters, drafter_class, option
 
 FOLDER = Path(__file__).parent.parent / "docs" / "drafters"
 MEASURED = "<!-- measured: what stands below is kept when this page is made again -->"
-NOTHING = "\n## Measured\n\nNot measured on its own yet.\n"
+NOTHING = "\n## Measured\n\nBeside the others, by kind of prompt, rule and temperature: [drafters.md](../drafters.md).\n"
 
 
 def page(name: str, kept: str = NOTHING) -> str:

@@ -43,6 +43,8 @@ def test_a_line_is_worked_out_from_its_entries() -> None:
     drafted = entry(drafter="x", rounds=4, proposed=12, accepted=6, seconds=1.0, draft_seconds=0.2, equal=True)
     other = [entry(prompt_id="b", kind="code", seconds=1.0), replace(drafted, prompt_id="b", kind="code", seconds=2.0)]
     line = lines([entry(), drafted, *other])[1]
+    assert line.yields == {"chat": 2.5, "code": 2.5}
+    assert "| 0 | x | all | 2.50 | 2.50 |" in markdown([line])
     assert (line.tokens_per_round, line.acceptance, line.draft_ms) == (2.5, 0.5, 50.0)
     assert line.ratios == {"chat": 2.0, "code": 0.5}
     assert line.ratio == pytest.approx(1.0)

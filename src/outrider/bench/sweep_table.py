@@ -9,9 +9,10 @@ from outrider.bench.sweep import PLAIN, Entry
 
 @dataclass(frozen=True)
 class Line:
-    """One drafter under one rule at one temperature. ratios: speed against plain, by kind; ratio: their geometric mean.
+    """One drafter under one rule at one temperature. yields: tokens per round by kind of prompt.
 
-    Both are empty or None where a text differed from plain's: no speed is told of another text.
+    ratios: speed against plain, by kind; ratio: their geometric mean. Both are empty or None where a text differed from
+    plain's: no speed is told of another text.
     """
 
     drafter: str
@@ -21,6 +22,7 @@ class Line:
     acceptance: float | None
     draft_ms: float
     tokens_per_second: float
+    yields: dict[str, float]
     ratios: dict[str, float]
     num_equal: int
     num_compared: int
@@ -42,7 +44,21 @@ def lines(entries: Sequence[Entry]) -> list[Line]:
 
 
 def markdown(found: Sequence[Line]) -> str:
-    """The table as docs take it."""
+    """The table as docs take it, and one of tokens per round by kind."""
+    return f"{_speeds(found)}\n\nTokens per round by kind of prompt:\n\n{_yields(found)}"
+
+
+def _yields(found: Sequence[Line]) -> str:
+    kinds = list(dict.fromkeys(kind for line in found for kind in line.yields))
+    rows = [
+        [*_cells(line, [])[:3], *(f"{line.yields[kind]:.2f}" if kind in line.yields else "" for kind in kinds)]
+        for line in found
+        if line.drafter != PLAIN
+    ]
+    return _table([["temperature", "drafter", "rule", *kinds], *rows])
+
+
+def _speeds(found: Sequence[Line]) -> str:
     kinds = list(dict.fromkeys(kind for line in found for kind in line.ratios))
     head = [
         "temperature",
@@ -56,8 +72,12 @@ def markdown(found: Sequence[Line]) -> str:
         *kinds,
         "equal",
     ]
-    rows = [_cells(line, kinds) for line in found]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+    return _table([head, *(_cells(line, kinds) for line in found)])
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *rest = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, f"|{' --- |' * len(rows[0])}", *rest])
 
 
 def _line(own: Sequence[Entry], entries: Sequence[Entry]) -> Line:
@@ -68,10 +88,11 @@ def _line(own: Sequence[Entry], entries: Sequence[Entry]) -> Line:
         own[0].drafter,
         own[0].rule,
         own[0].temperature,
-        sum(e.num_tokens for e in own) / rounds,
+        _yield(own),
         sum(e.accepted for e in own) / proposed if proposed else None,
         1000 * sum(e.draft_seconds for e in own) / rounds,
         sum(e.num_tokens for e in own) / sum(e.seconds for e in own),
+        {kind: _yield([e for e in own if e.kind == kind]) for kind in dict.fromkeys(e.kind for e in own)},
         _ratios(own, entries) if all(compared) else {},
         sum(compared),
         len(compared),
@@ -90,6 +111,10 @@ def _ratios(own: Sequence[Entry], entries: Sequence[Entry]) -> dict[str, float]:
         if plain:
             ratios[kind] = _seconds_per_token(plain) / _seconds_per_token(mine)
     return ratios
+
+
+def _yield(entries: Sequence[Entry]) -> float:
+    return sum(e.num_tokens for e in entries) / sum(e.rounds for e in entries)
 
 
 def _seconds_per_token(entries: Iterable[Entry]) -> float:
