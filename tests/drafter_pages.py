@@ -13,7 +13,9 @@ from outrider.drafters.registry import available_drafters, drafter_class, option
 
 FOLDER = Path(__file__).parent.parent / "docs" / "drafters"
 MEASURED = "<!-- measured: what stands below is kept when this page is made again -->"
-NOTHING = "\n## Measured\n\nBeside the others, by kind of prompt, rule and temperature: [drafters.md](../drafters.md).\n"
+NOTHING = (
+    "\n## Measured\n\nBeside the others, by kind of prompt, rule and temperature: [drafters.md](../drafters.md).\n"
+)
 
 
 def page(name: str, kept: str = NOTHING) -> str:
@@ -47,7 +49,7 @@ def write() -> None:
 def _use(name: str, cls: type[Drafter]) -> str:
     needed = [option for option, field in options_of(name).items() if _required(field)]
     spec = name + "".join(f":{option}=..." for option in needed[:1])
-    shape = f"Unless told otherwise it drafts up to {cls.preferred_depth} tokens deep"
+    shape = f"Where nothing else decides (`--policy fixed`) it drafts up to {cls.preferred_depth} tokens deep"
     nodes = f", {cls.preferred_nodes} in all" if cls.preferred_nodes > cls.preferred_depth else ""
     source = f"[drafters/{name}.py](../../src/outrider/drafters/{name}.py)"
     if name == "none":

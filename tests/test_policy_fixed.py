@@ -41,3 +41,10 @@ def test_a_request_may_name_a_drafter_that_the_policy_does_not_know() -> None:
 def test_a_depth_that_is_none_is_refused(bad: object) -> None:
     with pytest.raises(OptionError, match="whole number"):
         FixedPolicy("lookup", bad)  # pyright: ignore
+
+
+def test_fewer_nodes_than_levels_are_obeyed() -> None:
+    assert [plan.max_nodes for plan in FixedPolicy("lookup", 8, 4).plan([view(), view(wanted_depth=6)])] == [4, 6]
+    engine = Engine(World(11, seed=5).target(()), LookupDrafter(), policy=FixedPolicy("lookup", 8, 2))
+    seen = engine.generate([1, 2, 3, 1, 2, 3, 1], max_new_tokens=20).stats
+    assert 0 < seen.max_proposed <= 2

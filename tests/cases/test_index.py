@@ -49,7 +49,7 @@ ONLY_IN_PART = {
 
 
 REAL_ELSEWHERE = {
-    "CFG-2": "the README's commands run in tests/test_docs.py, misspelt options in tests/test_cli_errors.py",
+    "CFG-2": "the docs' commands are looked up in tests/test_docs.py, misspelt options in tests/test_cli_errors.py",
     "CFG-5": "every method of the command line runs in tests/test_cli_generate.py, the demo in tests/test_cli_demo.py",
     "CFG-6": "files that are broken or missing need no weights",
     "GRE-4": "a folder with the settings in question is written by the test; whose weights it holds does not matter",

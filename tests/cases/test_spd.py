@@ -41,7 +41,7 @@ def test_spd_3_a_benchmark_of_a_small_model_says_what_a_ratio_is_made_of(models:
     from outrider.prompts import load_prompts
 
     models("smollm2-135m")
-    ready = set_up("smollm2-135m", ["lookup"], against_transformers=False)
+    ready = set_up("smollm2-135m", ["lookup"], against=())
     prompts = [*load_prompts("own", ["code"], 1), *load_prompts("own", ["question"], 1)]
     report = run_bench(ready, prompts, max_new_tokens=24, repeats=1)
     (ratio,) = [one for one in report.ratios if one.system == "outrider lookup"]

@@ -8,6 +8,7 @@ from worlds import MODEL, make_engine
 
 from outrider.acceptance import make_rule
 from outrider.cli.main import run
+from outrider.cli.serve import first_key
 from outrider.errors import EngineError, OptionError
 from outrider.server import build
 from outrider.server.config import ServerConfig
@@ -64,3 +65,9 @@ def test_a_server_may_compute_every_prompt_in_full(afresh: bool, monkeypatch: py
     assert cached[0] == 0
     assert (cached[1] == 0) == afresh
     assert answers[0]["choices"] == answers[1]["choices"]
+
+
+def test_one_of_several_keys_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, sent in ((" one , two", "one"), ("", None), (",", None), ("only", "only")):
+        monkeypatch.setenv("OUTRIDER_API_KEY", value)
+        assert first_key() == sent

@@ -1,7 +1,6 @@
 """`outrider loadtest`: how much a server writes per second for 1 to 16 clients, with speculation and without."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Annotated
 import typer
 
 from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET
-from outrider.cli.serve import KEY_VARIABLE
+from outrider.cli.serve import first_key
 from outrider.errors import EngineError, OptionError
 from outrider.prompts import load_prompts
 
@@ -45,9 +44,8 @@ def loadtest(
 
     numbers = _numbers(clients)
     messages = [_messages(one.prompt) for one in load_prompts(prompts)]
-    key = os.environ.get(KEY_VARIABLE)
     with _server(url, target, drafter, max(numbers)) as address:
-        client = LoadClient(address, target, messages, max_tokens=max_tokens, api_key=key)
+        client = LoadClient(address, target, messages, max_tokens=max_tokens, api_key=first_key())
         levels = run_levels(client, numbers, requests, lambda level: print(f"{level.clients} done", file=sys.stderr))
     print(table(levels))
     print(json.dumps({"target": target, "drafter": drafter, "levels": [level.to_dict() for level in levels]}))

@@ -42,6 +42,11 @@ ProfileFile = Annotated[
 KEY_VARIABLE = "OUTRIDER_API_KEY"
 
 
+def first_key() -> str | None:
+    """The key that a client of ours sends: the variable may name several, for several clients."""
+    return next((key.strip() for key in os.environ.get(KEY_VARIABLE, "").split(",") if key.strip()), None)
+
+
 def register(app: typer.Typer) -> None:
     app.command()(_with_options(serve))
 
@@ -76,7 +81,9 @@ def serve(
         from outrider.server.build import load_parts
         from outrider.server.run import serve as run
     except ImportError as error:
-        raise UnsupportedError(f"the server needs {error.name}: pip install 'outrider[server]'") from error
+        raise UnsupportedError(
+            f"the server needs {error.name}: install Outrider with its extra, pip install '.[server]'"
+        ) from error
     with quiet_loading():
         watching: dict[str, Any] = {"show_text": show_text, "trace": trace, "trace_prompts": trace_prompts}
         parts = load_parts(specs, rule, config, max_rows=max_rows, **watching, **engine)

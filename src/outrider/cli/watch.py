@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import sys
 import urllib.error
 import webbrowser
@@ -13,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.cli.serve import KEY_VARIABLE
+from outrider.cli.serve import KEY_VARIABLE, first_key
 from outrider.cli.terminal import text_console
 from outrider.errors import ModelError, OptionError, OutriderError
 from outrider.traces.lines import Line
@@ -98,7 +97,7 @@ def _show_live(source: str, port: int, browser: bool) -> None:
     from outrider.watch.page import live_page
 
     page = live_page("rounds", links=False)
-    _serve(page, port, browser, rounds=_rounds_of(source), api_key=os.environ.get(KEY_VARIABLE))
+    _serve(page, port, browser, rounds=_rounds_of(source), api_key=first_key())
 
 
 def _serve(page: str, port: int, browser: bool, *, rounds: str | None = None, api_key: str | None = None) -> None:
@@ -120,7 +119,7 @@ def _lines_of(source: str) -> Iterator[Line]:
     """The lines of a server's feed. Raises ModelError if there is no such server, or if it refuses."""
     from outrider.watch.serve import open_rounds
 
-    key = os.environ.get(KEY_VARIABLE)
+    key = first_key()
     try:
         with open_rounds(_rounds_of(source), f"Bearer {key}" if key else None) as stream:
             for raw in stream:

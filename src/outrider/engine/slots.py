@@ -27,10 +27,6 @@ class Slots:
     def available(self) -> bool:
         return bool(self._warm) or self._has_free
 
-    @property
-    def num_warm(self) -> int:
-        return len(self._warm)
-
     def take(self, prompt: Sequence[int], running: Iterable[tuple[int, Sequence[int]]] = ()) -> tuple[int, int]:
         """(row, tokens of the prompt that its cache already holds). running: (row, text its cache holds)."""
         source, shared = self._best_source(prompt, running)

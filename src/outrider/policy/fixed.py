@@ -10,10 +10,10 @@ from outrider.types import Plan, RoundStats
 
 @dataclass(frozen=True)
 class FixedPolicy:
-    """Always `drafter`, `max_depth` deep, with at most `max_nodes` drafted nodes (default: as many as the depth).
+    """Always `drafter`, `max_depth` deep, with at most `max_nodes` drafted nodes (None or 0: as many as the depth).
 
-    A request's own max_depth and drafter win over the policy's. others: the policy of a drafter that a request names,
-    where it is not this one.
+    A request's own max_depth (and as many nodes) and drafter win over the policy's. others: the policy of a drafter that
+    a request names, where it is not this one.
     """
 
     drafter: str
@@ -34,7 +34,9 @@ class FixedPolicy:
         if other := self.others.get(view.wanted_drafter or self.drafter):
             return other._plan_row(view)
         depth = self.max_depth if view.wanted_depth is None else view.wanted_depth
-        nodes = max(depth, self.max_nodes or 0)
+        nodes = self.max_nodes or depth
+        if view.wanted_depth is not None:
+            nodes = max(nodes, depth)
         return Plan(view.wanted_drafter or self.drafter, depth, nodes, f"fixed at {depth}")
 
     def observe(self, stats: RoundStats) -> None:

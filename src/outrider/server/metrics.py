@@ -19,6 +19,7 @@ M = TypeVar("M", bound=MetricWrapperBase)
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
+_DEPTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -69,7 +70,7 @@ class Metrics(Observer):
         self.batch = self._histogram("outrider_batch_rows", "Rows in a round.", _ROWS)
         self.nodes = self._histogram("outrider_round_nodes", "Tokens scored in a round, all rows.", _TOKENS)
         self.plans = self._counter("outrider_policy_decisions", "What the policy allowed a row in a round.", "drafter")
-        self.depth = self._histogram("outrider_policy_depth", "Drafted depth that the policy allowed.", range(9))
+        self.depth = self._histogram("outrider_policy_depth", "Drafted depth that the policy allowed.", _DEPTHS)
         self.failed = self._counter("outrider_request_errors", "Requests that ended with an error.", "kind")
         self.turned_away = self._counter("outrider_requests_refused", "Requests that were not admitted.", "reason")
 

@@ -144,7 +144,7 @@ def _library() -> Any:
     try:
         import llguidance
     except ImportError as error:
-        raise UnsupportedError("structured output needs llguidance: pip install 'outrider[server]'") from error
+        raise UnsupportedError("structured output needs llguidance: pip install llguidance") from error
     return llguidance
 
 

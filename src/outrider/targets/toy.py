@@ -14,7 +14,7 @@ from torch import Tensor
 from outrider.errors import TargetError
 from outrider.sampling import checks
 from outrider.targets.base import TargetInfo
-from outrider.types import DraftTree, Outcome, Packed, Scored
+from outrider.types import Outcome, Packed, Scored
 
 NextLogits = Callable[[list[int]], Tensor | Sequence[float]]
 
@@ -110,10 +110,3 @@ class FunctionTarget:
         if logits.shape != (self.vocab_size,):
             raise TargetError(f"next_logits returned shape {tuple(logits.shape)}; expected ({self.vocab_size},)")
         return logits
-
-
-def tree_of(packed: Packed, index: int) -> DraftTree:
-    """The packed row as a tree again (without draft_probs); for tests and traces."""
-    start, end = packed.starts[index], packed.starts[index + 1]
-    parents = tuple(p - start if p >= 0 else -1 for p in packed.parents[start:end])
-    return DraftTree(tuple(packed.tokens[start:end].tolist()), parents)
