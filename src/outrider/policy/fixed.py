@@ -12,7 +12,7 @@ from outrider.types import Plan, RoundStats
 class FixedPolicy:
     """Always `drafter`, `max_depth` deep, with at most `max_nodes` drafted nodes (None or 0: as many as the depth).
 
-    A request's own max_depth (and as many nodes) and drafter win over the policy's. others: the policy of a drafter that
+    A request's own max_depth (and as many nodes) and drafter win over the policy's. others: those of drafters that
     a request names, where it is not this one.
     """
 
