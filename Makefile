@@ -72,7 +72,7 @@ if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/
 echo "installing the pinned packages of $(1) (the first time takes some minutes)"; \
 if [ -t 1 ]; then $(BIN)/python -m pip install --disable-pip-version-check -r $(1); else \
 	$(BIN)/python -m pip install --disable-pip-version-check -r $(1) | \
-	awk '/^Collecting|^ *Downloading .*MB|^Installing/ { print "  " substr($$0, 1, 76); fflush() }'; fi; \
+	awk '/^Collecting|^ *Downloading .*MB|^Installing/ { sub(/ \(from .*/, ""); print "  " substr($$0, 1, 76); fflush() }'; fi; \
 $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .; \
 echo "$$sum" > $(3)
 endef

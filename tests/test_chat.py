@@ -283,3 +283,9 @@ def test_a_real_model_talks_and_remembers(models: Callable[[str], Path]) -> None
     terminal.prompt()
     terminal.type("\x04")
     assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize("word", ["/quit", "/exit", "/bye"])
+def test_every_usual_word_leaves(word: str) -> None:
+    answers, _ = chat([word, "never asked"])
+    assert "never asked" not in answers

@@ -139,3 +139,7 @@ def test_what_is_no_text_and_no_schema_gets_one_line(folder, tmp_path):
     ]:
         seen = outrider("generate", "--target", folder, *words)
         assert (message in seen.error, seen.out) == (True, ""), seen
+
+
+def test_the_version_is_said_either_way():
+    assert outrider("--version").out == outrider("version").out != ""

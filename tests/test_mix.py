@@ -205,3 +205,11 @@ def test_a_broken_part_ends_its_request_with_its_name() -> None:
     completion = run(engine, [[1]], errors=True, max_new_tokens=4)[0]
     assert completion.finish_reason == "error"
     assert "mix" in str(completion.error)
+
+
+def test_the_first_part_may_have_options_of_its_own() -> None:
+    mix = make_drafter("mix:suffix:min_survival=0.2+recycle,min_survival=0.1")
+    assert isinstance(mix, MixDrafter)
+    assert mix.min_survival == 0.1
+    suffix, recycle = mix.parts
+    assert (suffix.name, vars(suffix)["min_survival"], recycle.name) == ("suffix", 0.2, "recycle")

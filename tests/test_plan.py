@@ -2,6 +2,8 @@
 
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,13 +12,15 @@ from helpers_cli import outrider
 from helpers_models import llama, save_model
 from helpers_speed import quick
 from outrider import Engine
+from outrider.api import drafters_by_name
 from outrider.calibrate.rounds import TIMED
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.drafters.recycle import RecycleDrafter
 from outrider.drafters.suffix import SuffixDrafter
 from outrider.errors import OptionError, PromptError
-from outrider.planner.forced import forced
+from outrider.files import check_writable
+from outrider.planner.forced import check_replayable, forced
 from outrider.planner.predict import BATCHES, Table
 from outrider.planner.profile import Profile, load_profile
 from outrider.planner.replay import PLAIN, Rounds, Setting, TextLogits, replay_chain, replay_free
@@ -260,3 +264,43 @@ def test_a_real_model_is_planned_for(models, tmp_path, monkeypatch):
     profile = load_profile(out)
     assert profile.about["measured_tokens_per_second"] >= 0.9 * profile.about["measured_plain"]
     assert "DIFFERS" not in html.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (5, "is 5"),
+        (True, "is True"),
+        ({"x": 1}, "must be text"),
+        (["a"], "'a'"),
+        ([1, 99999], "99999"),
+        ([1.5], "1.5"),
+        ([-3], "-3"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused_by_name(answer: object, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "traffic.jsonl"
+    path.write_text(json.dumps({"id": "odd", "token_ids": [1, 2], "answer": answer}), "utf-8")
+    with pytest.raises(PromptError, match=re.escape(said)):
+        read_traffic(path, WORLD.target(), limit=4, max_new_tokens=8)
+
+
+@pytest.mark.parametrize("spec", ["self", "mix:self+suffix"])
+def test_a_drafter_that_cannot_be_replayed_is_refused(spec: str) -> None:
+    with pytest.raises(OptionError, match="outrider sweep"):
+        check_replayable(drafters_by_name([spec]))
+    check_replayable(drafters_by_name(["suffix", "mix:suffix+recycle", "lookup"]))
+
+
+def test_a_profile_names_one_of_its_own_drafters() -> None:
+    with pytest.raises(OptionError, match="'nosuch', which is none of its drafters"):
+        replace(PROFILE, drafter="nosuch")
+
+
+@pytest.mark.parametrize("option", ["--out", "--html"])
+def test_a_plan_that_cannot_be_written_is_not_begun(option: str, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "no" / "x"):
+        with pytest.raises(OptionError, match=option):
+            check_writable(path, option)
+    check_writable(tmp_path / "x", option)
+    check_writable(None, option)

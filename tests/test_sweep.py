@@ -1,14 +1,18 @@
 """The sweep of drafters: what its figures are made of, and that a text that differs hides its speed."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from helpers_drafters import World
 from outrider.bench.sweep import PLAIN, Entry, Sweep
 from outrider.bench.sweep_table import lines, markdown
+from outrider.cli.sweep import _earlier  # pyright: ignore[reportPrivateUsage]
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.recycle import RecycleDrafter
+from outrider.errors import OptionError
 from outrider.prompts import TestPrompt
 
 PROMPTS = [TestPrompt("a", "chat", [1, 2, 3, 1, 2]), TestPrompt("b", "code", [4, 4, 4])]
@@ -55,3 +59,14 @@ def test_no_speed_is_told_of_another_text() -> None:
     found = lines([entry(), entry(drafter="x", equal=False)])[1]
     assert found.ratio is None
     assert "DIFFERS" in markdown([found])
+
+
+def test_a_sweep_goes_on_only_from_the_same_settings(tmp_path: Path) -> None:
+    path, about = tmp_path / "runs.json", {"target": "a", "max_new_tokens": 8}
+    path.write_text(json.dumps({"settings": about, "runs": [asdict(entry())]}), "utf-8")
+    assert _earlier(path, about) == [entry()]
+    with pytest.raises(OptionError, match="another target, max_new_tokens"):
+        _earlier(path, {"target": "b", "max_new_tokens": 9})
+    path.write_text("[]", "utf-8")
+    with pytest.raises(OptionError, match="cannot resume"):
+        _earlier(path, about)

@@ -7,6 +7,18 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from outrider.errors import OptionError
+
+
+def check_writable(path: Path | None, option: str) -> None:
+    """OptionError if a file cannot be written there; to be asked before long work. None is no file."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise OptionError(f"{option} {path} is a folder; name a file")
+    if not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OptionError(f"{option} {path} cannot be written; name a file in a folder that exists and can be")
+
 
 def write_whole(path: Path, text: str) -> None:
     """The file holds the text, or, if anything goes wrong, what it held before. Raises OSError."""

@@ -54,7 +54,7 @@ def _header(certificate: Certificate) -> Text:
 
 
 def _table(results: Sequence[JobResult]) -> Table:
-    table = Table("kind", "temp.", "depth", "runs", "tokens", "a round", "equal", "near tie", "unexplained")
+    table = Table("kind", "temp.", "depth", "runs", "tokens", "a round", "equal", "near tie", "un-\nexplained")
     groups: dict[tuple[str, float, int], list[JobResult]] = {}
     for result in results:
         groups.setdefault((result.kind, result.temperature, result.depth), []).append(result)

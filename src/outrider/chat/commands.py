@@ -12,6 +12,9 @@ Answer = Iterator[TokenEvent] | str | None
 """What a command leads to: an answer of the model, a line to be shown, or the end of the chat (None)."""
 
 
+ALIASES = {"exit": "quit", "bye": "quit"}
+
+
 class Commands:
     """The commands of one conversation. Their docstrings are the help. tell: an answer's figures, in words."""
 
@@ -31,6 +34,7 @@ class Commands:
     def run(self, line: str) -> Answer:
         """Carry out `/name argument`. Raises OptionError for a name that is none."""
         name, _, argument = line.removeprefix("/").partition(" ")
+        name = ALIASES.get(name, name)
         if name not in self._all:
             raise OptionError(f"there is no /{name}{did_you_mean(name, self._all)}; a message may begin with //")
         return self._all[name](argument.strip())

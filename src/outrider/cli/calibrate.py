@@ -1,6 +1,7 @@
 """`outrider calibrate`: what rounds cost here, measured once and kept for the automatic policy and the planner."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,6 +59,7 @@ def calibrate(
         loaded, drafters = load_parts(
             target, drafter or [DEFAULT_DRAFTER], dtype=dtype, device=device, quantize=quantize, rows=max_rows
         )
+        began = datetime.now(UTC).replace(microsecond=0)  # as the date is kept
         found = calibrated(loaded, drafters, seconds=seconds, fresh=fresh, on_step=status.update)
         status.update("checking: rounds that the model was not made from")
         checked = check(loaded, drafters, found.for_drafters(drafters)) if with_check else []
@@ -65,6 +67,8 @@ def calibrate(
     if as_json:
         print(json.dumps(_as_dict(found, checked, path)))
     else:
+        if datetime.fromisoformat(found.date) < began:
+            console.print("measured earlier; --fresh measures again")
         print("\n".join([*_costs(found, drafters, path), *_errors(checked)]))
 
 

@@ -49,6 +49,8 @@ def _asked(words: Sequence[str]) -> str | None:
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's own); returns the exit code."""
     words = list(sys.argv[1:] if args is None else args) or ["--help"]
+    if words == ["--version"]:
+        words = ["version"]
     try:
         result = make_app(_asked(words))(args=words, standalone_mode=False, prog_name="outrider")
         sys.stdout.flush()  # a pipe that nobody reads any more shows here, not when the interpreter ends

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
+from outrider.api import drafters_by_name
 from outrider.calibrate.run import SECONDS, calibrated
 from outrider.cli.calibrate import load_parts
 from outrider.cli.options import DEFAULT_TARGET
 from outrider.cli.quiet import quiet_loading
 from outrider.cli.terminal import notes_console
 from outrider.errors import OptionError
+from outrider.files import check_writable
+from outrider.planner.forced import check_replayable
 from outrider.planner.replay import PLAIN
 from outrider.planner.report import report
 from outrider.planner.run import Planned, run_plan, work_key, work_path
@@ -67,7 +70,10 @@ def plan(
     for name, value, least in (("batch", batch, 1), ("max_new_tokens", max_new_tokens, 1), ("verify", verify, 0)):
         if value < least:
             raise OptionError(f"{name} is {value}; it must be at least {least}")
+    check_writable(out, "--out")
+    check_writable(html, "--html")
     specs = split_specs(drafters)
+    check_replayable(drafters_by_name([spec for spec in specs if spec != "none"]))
     console = notes_console()
     with console.status("loading") as status, quiet_loading():
         loaded, made = load_parts(

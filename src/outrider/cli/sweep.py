@@ -1,6 +1,7 @@
 """`outrider sweep`: every drafter, rule and temperature, as a table for docs. Exit code 1 if a text differs."""
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from outrider.cli.certify import numbers
 from outrider.cli.options import DEFAULT_TARGET, PolicyName, Quantize
 from outrider.cli.quiet import quiet_loading
 from outrider.errors import OptionError
-from outrider.files import write_whole
+from outrider.files import check_writable, write_whole
 from outrider.prompts import OWN, load_prompts
 
 FAILED, INTERRUPTED = 1, 130
@@ -68,11 +69,14 @@ def sweep(
     """
     if resume and json_file is None:
         raise OptionError("--resume needs --json FILE, the file to go on from")
-    temperatures, rules = numbers("temperature", temperature, float), rule.split(",")
+    temperatures, rules = list(dict.fromkeys(numbers("temperature", temperature, float))), rule.split(",")
     prompts = load_prompts(suite, kinds.split(",") if kinds else None, num_prompts)
     drafters = {spec: named_drafter(spec) for spec in drafter or NEEDS_NO_MODEL}
     use_threads(threads)
-    entries = _earlier(json_file) if resume and json_file else list[Entry]()
+    check_writable(json_file, "--json")
+    about = {"target": target, "quantize": quantize, "policy": policy, "max_new_tokens": max_new_tokens}
+    about["prompts"] = hashlib.sha256(repr(sorted((p.id, str(p.prompt)) for p in prompts)).encode()).hexdigest()[:16]
+    entries = _earlier(json_file, about) if resume and json_file else list[Entry]()
     console = Console(stderr=True)
     with console.status("loading") as status, quiet_loading():
         from outrider.targets.hf.loader import load_target  # slow import: transformers
@@ -85,7 +89,8 @@ def sweep(
                 entries.append(entry)
                 status.update(f"{len(entries)} runs; last: {entry.drafter}, {entry.rule}, {entry.prompt_id}")
                 if json_file:
-                    write_whole(json_file, json.dumps([dataclasses.asdict(one) for one in entries]))
+                    runs_so_far = [dataclasses.asdict(one) for one in entries]
+                    write_whole(json_file, json.dumps({"settings": about, "runs": runs_so_far}))
         except KeyboardInterrupt:
             complete = False
     found = lines(entries)
@@ -99,12 +104,16 @@ def sweep(
         raise typer.Exit(FAILED)
 
 
-def _earlier(path: Path) -> list[Entry]:
+def _earlier(path: Path, about: dict[str, Any]) -> list[Entry]:
+    """The runs in the file. Raises OptionError if there are none, or if they were made with other settings."""
     try:
-        values: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        return [Entry(**value) for value in values]
-    except (OSError, ValueError, TypeError) as error:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        settings, entries = found["settings"], [Entry(**value) for value in found["runs"]]
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise OptionError(f"cannot resume from {path}: {error}; leave out --resume to begin anew") from error
+    if changed := [name for name, value in about.items() if settings.get(name) != value]:
+        raise OptionError(f"{path} was made with another {', '.join(changed)}; leave out --resume to begin anew")
+    return entries
 
 
 def _about(target: str, quantize: str | None, policy: str, num_prompts: int, max_new_tokens: int) -> str:

@@ -56,6 +56,7 @@ class Drafter:
     name: ClassVar[str]
     free: ClassVar[bool] = False  # proposing needs no model pass, so a policy may ask it in every round
     watches_logits: ClassVar[bool] = False  # `observe` looks at the target's logits
+    needs_target_cache: ClassVar[bool] = False  # drafts with the target's own cache of the row
     preferred_depth: ClassVar[int] = 5  # of a fixed policy that is not told otherwise
     preferred_nodes: ClassVar[int] = 0  # likewise; 0: as many as the depth
 

@@ -83,7 +83,8 @@ def _parse(name: str, rest: str, known: Mapping[str, dataclasses.Field[Any]]) ->
     options: dict[str, Any] = {}
     for index, part in enumerate(filter(None, rest.split(","))):
         option, equals, text = part.partition("=")
-        if not equals and index == 0 and known:
+        bare = not equals or not option.isidentifier()  # such as `suffix:min_survival=0.2+recycle`, a spec of its own
+        if bare and index == 0 and known:
             option, text = next(iter(known)), part
         elif not equals:
             raise OptionError(f"cannot read {part!r} in drafter {name}:{rest}; write option=value")

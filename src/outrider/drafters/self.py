@@ -30,6 +30,7 @@ class SelfDrafter(Drafter):
 
     name: ClassVar[str] = "self"
     preferred_depth: ClassVar[int] = 3
+    needs_target_cache: ClassVar[bool] = True
 
     layers: int | None = None
     skip: str | Sequence[int] | None = None

@@ -1,11 +1,25 @@
 """Where a drafter that needs a model would be right: its first choice after every token of a known text."""
 
+from collections.abc import Mapping, Sequence
+
 from outrider.drafters.base import Drafter
 from outrider.drafters.fit import fit
+from outrider.errors import OptionError
 from outrider.planner.replay import ROW, context_at, greedy
 from outrider.planner.traffic import Sample
 from outrider.targets.base import Target
 from outrider.types import Plan
+
+
+def check_replayable(drafters: Mapping[str, Drafter]) -> None:
+    """OptionError for a drafter that cannot be asked about texts which the target is not writing."""
+    for name, drafter in drafters.items():
+        parts: Sequence[Drafter] = getattr(drafter, "parts", (drafter,))
+        if any(part.needs_target_cache for part in parts):
+            raise OptionError(
+                f"{name} drafts with the target's own cache, so recorded texts cannot be replayed through it; measure "
+                "it with `outrider sweep`"
+            )
 
 
 def forced(name: str, drafter: Drafter, sample: Sample, target: Target) -> list[bool]:

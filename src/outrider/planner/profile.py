@@ -41,6 +41,8 @@ class Profile:
             raise OptionError(f"the profile's policy is {self.policy!r}; it must be auto or fixed")
         if self.policy == "fixed" and (self.drafter is None or self.max_depth is None):
             raise OptionError("a fixed profile needs a drafter and max_depth")
+        if self.drafter not in (None, "none", *drafters_by_name(self.drafters)):
+            raise OptionError(f"the profile's drafter is {self.drafter!r}, which is none of its drafters")
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(self.to_dict(), indent=1) + "\n", "utf-8")

@@ -5,7 +5,7 @@ token ids, or is the last message of a chat if the assistant wrote it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def _sample(prompt: TestPrompt, answer: Any, target: Target, max_new_tokens: int
     if _is_chat(prompt) and prompt.prompt and _role(prompt.prompt[-1]) == "assistant":
         prompt = replace(prompt, prompt=prompt.prompt[:-1])
     ids = tuple(prompt.encode(target.tokenizer))
-    known = _token_ids(answer, target.tokenizer, prompt.id) if answer else ()
+    known = _token_ids(answer, target.tokenizer, target.info.vocab_size, prompt.id) if answer else ()
     return Sample(prompt.id, prompt.kind, ids, known[:max_new_tokens], recorded=bool(known))
 
 
@@ -88,9 +88,18 @@ def _role(message: object) -> str:
     return str(message.get("role")) if isinstance(message, Mapping) else ""
 
 
-def _token_ids(answer: str | Sequence[int], tokenizer: Tokenizer | None, name: str) -> tuple[int, ...]:
+def _token_ids(answer: Any, tokenizer: Tokenizer | None, vocab_size: int, name: str) -> tuple[int, ...]:
     if not isinstance(answer, str):
-        return tuple(int(token) for token in answer)
+        return _checked(answer, vocab_size, name)
     if tokenizer is None:
         raise PromptError(f"the answer of {name!r} is text but the target has no tokenizer; give answer_token_ids")
     return tuple(tokenizer.encode(answer, add_special_tokens=False))
+
+
+def _checked(answer: Any, vocab_size: int, name: str) -> tuple[int, ...]:
+    if not isinstance(answer, list):
+        raise PromptError(f"the answer of {name!r} is {answer!r}; it must be text or a list of token ids")
+    for token in answer:
+        if type(token) is not int or not 0 <= token < vocab_size:
+            raise PromptError(f"the answer of {name!r} holds {token!r}; a token id lies between 0 and {vocab_size - 1}")
+    return tuple(answer)

@@ -97,7 +97,7 @@ class Generation(Strict):
     stop: Stops | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[Annotated[str, Field(pattern=r"^[0-9]+$")], float] | None = Field(
+    logit_bias: dict[Annotated[str, Field(pattern=r"^[0-9]{1,18}$")], float] | None = Field(
         default=None, description="Token id to what is added to its logit."
     )
     user: str | None = Field(default=None, max_length=256, description="Named in the log, nothing else.")

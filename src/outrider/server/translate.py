@@ -87,9 +87,9 @@ class Translator:
             raise BadRequest(
                 f"{body.n} answers to {num_prompts} prompts are more than this server's {facts.config.max_choices}", "n"
             )
-        if asked and not asked.enabled and (asked.drafter or asked.max_depth):
+        if asked and not asked.enabled and (asked.drafter not in (None, "none") or asked.max_depth):
             raise BadRequest("speculation.enabled is false; drafter and max_depth need it to be true", "speculation")
-        if asked and asked.drafter and asked.drafter not in facts.drafters:
+        if asked and asked.drafter and asked.drafter not in (*facts.drafters, "none"):
             known = did_you_mean(asked.drafter, facts.drafters) if facts.drafters else "; it has none"
             raise BadRequest(f"this server has no drafter {asked.drafter!r}{known}", "speculation.drafter")
         if field := _structured_by(body):

@@ -22,7 +22,7 @@ from outrider.watch.paint import (
     written,
 )
 
-HELP = "space play or pause   ←/→ step   shift+←/→ round   + - speed   home end   q leave"
+HELP = "space play/pause  ←/→ step  shift+←/→ round  + - speed  home end  q leave"
 STEP_SECONDS = {"draft": 1.1, "score": 0.9, "keep": 1.4, "end": 0.0}
 TICK = 0.1  # seconds of a comparison's time that one place stands for
 
