@@ -132,7 +132,7 @@ def test_voc_2_voc_3_real_pair_of_two_tokenizers(models: Any) -> None:
 def test_voc_4_smollm2_drafts_for_other_families(models: Any, name: str, bridge: str) -> None:
     for model in (name, "smollm2-135m"):
         models(model)
-    engine = outrider.load(name, f"model:smollm2-135m,bridge={bridge}", max_rows=2)
+    engine = outrider.load(name, f"model:smollm2-135m,bridge={bridge}", max_rows=2, policy="fixed")
     plain = outrider.load(engine.target)
     prompts = ["The capital of France is", "def area(radius):\n    return"]
     for options in ({}, {"temperature": 0.8, "seed": 4}):
