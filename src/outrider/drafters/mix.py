@@ -46,6 +46,7 @@ class MixDrafter(Drafter):
         if not self._parts:
             raise OptionError("mix needs at least one drafter, such as drafters=suffix+recycle")
         self.labels = _labels(self._parts)
+        vars(self)["needs_target_cache"] = any(part.needs_target_cache for part in self._parts)  # of the instance
 
     @property
     def parts(self) -> tuple[Drafter, ...]:

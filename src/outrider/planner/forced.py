@@ -1,6 +1,6 @@
 """Where a drafter that needs a model would be right: its first choice after every token of a known text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from outrider.drafters.base import Drafter
 from outrider.drafters.fit import fit
@@ -14,8 +14,7 @@ from outrider.types import Plan
 def check_replayable(drafters: Mapping[str, Drafter]) -> None:
     """OptionError for a drafter that cannot be asked about texts which the target is not writing."""
     for name, drafter in drafters.items():
-        parts: Sequence[Drafter] = getattr(drafter, "parts", (drafter,))
-        if any(part.needs_target_cache for part in parts):
+        if drafter.needs_target_cache:
             raise OptionError(
                 f"{name} drafts with the target's own cache, so recorded texts cannot be replayed through it; measure "
                 "it with `outrider sweep`"
