@@ -11,6 +11,7 @@ from outrider.policy.cost_model import CostModel, DraftCost
 from outrider.policy.costs import PassCost
 from outrider.policy.cut import best_cut, survivals
 from outrider.policy.fixed import FixedPolicy
+from outrider.policy.hope import Hope
 from outrider.policy.records import DrafterShape
 from outrider.simulate import growth_curve
 
@@ -26,7 +27,9 @@ KINDS = {"copy": COPY, "code": CODE, "chat": CHAT, "noise": NOISE}
 
 LAPTOP = {"lookup": Cost(ask=0.002), "model": Cost(level=0.25, read=0.01)}
 SERVER = {"lookup": Cost(ask=0.001), "model": Cost(level=0.08, read=0.001)}
-MACHINES = {"laptop": (STEEP, LAPTOP), "server": (FLAT, SERVER)}
+LINEAR = growth_curve([(2, 1.07), (4, 1.41), (8, 2.48), (16, 4.53), (32, 9.1)])
+AVX2 = {"lookup": Cost(ask=0.007), "model": Cost(level=0.35, read=0.01)}
+MACHINES = {"laptop": (STEEP, LAPTOP), "server": (FLAT, SERVER), "avx2": (LINEAR, AVX2)}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +53,7 @@ def fixed_speeds(name, given, num_rows=1, depths=(1, 2, 3, 4, 6, 8, 12, 16)):
     return {s: simulate(machine(name), FixedPolicy(*s), given, num_rows=num_rows).speed for s in settings}
 
 
-# What is reached. Goals: 0.97 and 0.95; 1 and 4 of 16 cells fall short of them (docs/policy.md has the table).
+# Bounds with stalls of the machine; docs/policy.md has what is reached without. Goals: 0.97 and 0.95.
 NEVER_SLOWER, NEAR_BEST = 0.95, 0.86
 QUICK = [("laptop", "code", 1), ("laptop", "noise", 1), ("server", "copy", 1), ("server", "code", 8)]
 CELLS = [(name, kind, rows) for name in MACHINES for kind in KINDS for rows in (1, 8)]
@@ -175,3 +178,64 @@ def test_pass_cost_begins_with_what_was_measured():
     for _ in range(40):
         cost.learn(1, 2.0)  # the machine became twice as slow
     assert cost.of(8) == pytest.approx(4.8, rel=0.1)
+
+
+def test_hopes_that_fail_are_trusted_less_and_forgiven_slowly():
+    hope = Hope()
+    assert hope.trust == 1
+    for _ in range(50):
+        hope.learn(1.0, 0.7)
+    low = hope.trust
+    assert 0.7 < low < 0.8
+    for _ in range(100):
+        hope.forgive()
+    assert low < hope.trust < 1
+    for _ in range(50):
+        hope.learn(1.0, 1.5)
+    assert hope.trust == 1  # what came better than hoped is no reason to hope for more
+
+
+def test_a_drafter_that_does_not_pay_is_asked_less_often_where_asking_is_noticed():
+    """Asking takes 0.5 % of a round here; below 0.3 % it stays as it was."""
+    for ask, least, most in ((0.005, 0.2, 0.6), (0.001, 1.0, 1.0)):
+        policy, asked = AutoPolicy({"lookup": DrafterShape(free=True)}), []
+        original = policy.plan
+        policy.plan = lambda views, original=original, asked=asked: _noted(original(views), asked)
+        useless = write({"lookup": Style(0.0)}, 200, seed=1)
+        simulate(Machine(STEEP, {"lookup": Cost(ask=ask)}, noise=0), policy, [useless])
+        late = asked[50:190]
+        assert least <= sum(late) / len(late) <= most, ask
+
+
+def _noted(plans, asked):
+    asked.append(plans[0].max_depth > 0)
+    return plans
+
+
+def test_rows_with_nothing_to_choose_count_in_the_width_of_the_pass():
+    """The pass of eight rows is at the edge of a step: what would pay beside one row does not pay beside eight."""
+    curve = growth_curve([(1, 1.0), (4, 1.05), (8, 1.1), (9, 3.0), (16, 3.1)])
+    costs = CostModel(tuple((width, curve(width)) for width in (1, 4, 8, 9, 16)), 100)
+    for others, scored in ((0, 2), (7, 0)):
+        policy = AutoPolicy({"a": DrafterShape(free=True)}, costs)
+        views = [
+            PlanView(0, 100, 0, 50, 0.0),
+            *(PlanView(1 + n, 100, 0, 50, 0.0, wanted_depth=0) for n in range(others)),
+        ]
+        policy.plan(views)
+        (choice,) = policy.choose(views[:1], [[Offer("a", (-1, 0, 1), (1, 0.6, 0.6))]])
+        assert len(choice.nodes) - 1 == scored, others
+
+
+def test_a_draft_that_survives_far_is_found_out():
+    """All tokens of the draft model are right and its first drafts are short: it is soon asked for more."""
+    policy, depths = AutoPolicy({"model": DrafterShape()}), []
+    original = policy.plan
+    policy.plan = lambda views: _depths(original(views), depths)
+    simulate(Machine(FLAT, {"model": Cost(level=0.02)}), policy, [write({"model": Style(1.0)}, 400, seed=1)])
+    assert max(depths) >= 12
+
+
+def _depths(plans, depths):
+    depths.append(plans[0].max_depth)
+    return plans

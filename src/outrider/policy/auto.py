@@ -12,32 +12,35 @@ trying can never cost more than that share. The formula and the constants are ex
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from outrider.policy.base import Choice, Offer, PlanView
 from outrider.policy.cost_model import CostModel
 from outrider.policy.costs import Mean, PassCost
-from outrider.policy.cut import Cut, best_cut, survivals
+from outrider.policy.cut import best_cut
 from outrider.policy.outlook import Asking, Outlook, Seeker
+from outrider.policy.pick import Picked, look_at, pick
 from outrider.policy.records import DrafterShape, Record
+from outrider.policy.tries import Tries
 from outrider.types import Plan, RoundStats
 
 DEEPEST = 24
 MOST_NODES = 48
 FREE_SHARE = 0.02  # asking free drafters may take this share of a plain round; beyond it they must earn their cost
-TRY_SHARE = 0.01  # of all time, for trying what does not seem to pay
+IDLE_SHARE = 0.003  # if asking takes more than this, rows in which no draft has paid for long are asked less often
+PATIENCE = 8  # rounds without a paying draft that are not long
 TRY_DEPTH = 3
 SURE = 0.97
-FIRST_WAIT, LONGEST_WAIT = 12, 384  # rounds between tries in one row
 HORIZON = 128  # tokens over which the cost of reading a text for the first time is spread, at most
 
 
 @dataclass
 class _Row:
-    """Where one request stands: how warm it is, and rounds until a drafter that does not pay may be tried again."""
+    """Where one request stands: how warm it is, rounds since a draft paid, and tokens hoped for in this round."""
 
     warmth: int
-    wait: int = FIRST_WAIT
-    rounds: int = 0
+    idle: int = 0
+    hoped: float = 0.0
 
 
 class AutoPolicy:
@@ -54,8 +57,9 @@ class AutoPolicy:
         if costs:
             self._rest.learn(costs.overhead)
         self._rows: dict[int, _Row] = {}
-        self._bank = 0.0
+        self._tries = Tries()
         self._useful = DEEPEST
+        self._num_rows = 0
         self._tokens = self._plain = 0.0  # written in the last rounds, and what plain decoding had written; fading
 
     # ---- before drafting
@@ -63,6 +67,7 @@ class AutoPolicy:
     def plan(self, views: Sequence[PlanView]) -> list[Plan]:
         plans = {view.row: plan for view in views if (plan := self._decided(view))}
         undecided = [view for view in views if view.row not in plans]
+        self._num_rows = len(views)
         outlook = Outlook(self._pass.of, len(views), self._worth(len(views)))
         for wanted in dict.fromkeys(view.wanted_drafter for view in undecided):
             names = [wanted] if wanted else list(self._records)
@@ -85,12 +90,14 @@ class AutoPolicy:
         """Plans of rows that choose among the same drafters: free ones in any case, another where it should pay."""
         free = [name for name in names if self._is_free(name, outlook.num_rows)]
         paid = [name for name in names if name not in free]
-        plans = {view.row: self._plan_of(view, free, "free to ask" if free else "nothing pays") for view in views}
+        why = "free to ask" if free else "nothing pays"
+        plans = {view.row: self._plan_of(view, self._due(view.row, free, outlook.num_rows), why) for view in views}
         if not paid:
             return plans
         seekers = [self._seeker(view, free, outlook) for view in views]
         found = [(name, self._asking(name, seekers, outlook)) for name in paid]
         name, asking = max(found, key=lambda one: one[1].surplus)
+        asking = self._deeper(name, asking)
         for view in views:
             if asking.surplus > 0 and view.row in asking.rows:
                 plans[view.row] = self._plan_of(view, free, f"{name} promises to pay", name, asking.depth)
@@ -124,10 +131,25 @@ class AutoPolicy:
         row = next((row for row in asking.rows if record.knows(row)), asking.rows[0])
         return replace(asking, depth=min(asking.depth, TRY_DEPTH), rows=(row,))
 
+    def _deeper(self, name: str, asking: Asking) -> Asking:
+        """One level more than seems best, now and then: how far a draft survives shows only in deeper ones."""
+        record = self._records[name]
+        if asking.surplus <= 0 or record.shape.free or not self._tries.afford(record.level.value):
+            return asking
+        return replace(asking, depth=asking.depth + 1)
+
     def _nodes(self, drafter: str, depth: int) -> int:
         record = self._records.get(drafter)
         wide = record.shape.nodes_per_level if record else 1.0
         return max(depth, min(MOST_NODES, round(depth * wide)))
+
+    def _due(self, row: int, free: Sequence[str], num_rows: int) -> Sequence[str]:
+        """The free drafters that are asked in this round: where none has paid for long, not in every one."""
+        asking = sum(self._records[name].ask.value for name in free) * num_rows
+        idle = self._rows[row].idle
+        if idle < PATIENCE or asking <= IDLE_SHARE * self._round_seconds(num_rows):
+            return free
+        return free if idle % (2 if idle < 4 * PATIENCE else 4) == 0 else ()
 
     def _is_free(self, name: str, num_rows: int) -> bool:
         """Whether asking it is not worth a thought: no passes, and little time beside a round's."""
@@ -139,67 +161,45 @@ class AutoPolicy:
 
     def _try(self, views: Sequence[PlanView], names: Sequence[str], outlook: Outlook) -> tuple[PlanView, str] | None:
         """A row and a drafter that does not seem to pay, if it is time to try and the bank holds what that costs."""
-        for view in views:
-            self._rows[view.row].rounds += 1
-        view = max(views, key=lambda one: self._rows[one.row].rounds - self._rows[one.row].wait)
-        row = self._rows[view.row]
-        if row.rounds < row.wait:
-            return None
-        name = names[row.wait.bit_length() % len(names)]
-        record = self._records[name]
-        asking = record.ask.value if record.shape.free else TRY_DEPTH * record.level.value
-        costs = asking + record.reading(view.row, view.context_length)
-        costs += self._pass.of(outlook.num_rows + TRY_DEPTH) - self._pass.of(outlook.num_rows)
-        if costs > self._bank:
-            return None
-        self._bank -= costs
-        row.rounds, row.wait = 0, min(LONGEST_WAIT, 2 * row.wait)
-        return view, name
+        by_row = {view.row: view for view in views}
+
+        def cost(row: int, name: str) -> float:
+            record = self._records[name]
+            asking = record.ask.value if record.shape.free else TRY_DEPTH * record.level.value
+            more = self._pass.of(outlook.num_rows + TRY_DEPTH) - self._pass.of(outlook.num_rows)
+            return asking + record.reading(row, by_row[row].context_length) + more
+
+        found = self._tries.next(list(by_row), names, cost)
+        return (by_row[found[0]], found[1]) if found else None
 
     # ---- after drafting
 
     def choose(self, views: Sequence[PlanView], offers: Sequence[Sequence[Offer]]) -> list[Choice]:
         """The nodes that are worth a place in the common pass; see cut.py."""
-        num_rows = len(views)
+        num_rows = max(self._num_rows, len(views))  # those with nothing to choose share the pass
         worth = self._worth(num_rows)
-        picked = [self._pick(view, row, num_rows, worth) for view, row in zip(views, offers, strict=True)]
+        picked = [
+            pick(row, partial(self._look, view.row), num_rows, self._pass.of, worth)
+            for view, row in zip(views, offers, strict=True)
+        ]
         nodes = sorted((-alive, place, node) for place, one in enumerate(picked) for node, alive in one.alive())
         allowed = [-alive for alive, _, _ in nodes][: max(0, self._pass.reach - num_rows)]
         cut = best_cut(allowed, num_rows, self._pass.of, worth=worth, spent=self._rest.value)
         kept = [[0] for _ in picked]
         for _, place, node in nodes[: cut.num_nodes]:
             kept[place].append(node)
+        self._expect(views, picked, kept)
         plain = num_rows / max(self._round_seconds(num_rows), 1e-12)
         return [one.choice(tuple(sorted(keep)), cut, cut.speed / plain) for one, keep in zip(picked, kept, strict=True)]
 
-    def _pick(self, view: PlanView, offers: Sequence[Offer], num_rows: int, worth: float) -> "_Picked":
-        """The offer that would bring this row most if its nodes alone joined the pass."""
-        best, best_value = _Picked(None, ()), float("-inf")
-        if len(offers) == 1:
-            return _Picked(offers[0], tuple(survivals(offers[0].parents, self._chances(view, offers[0]))))
-        for offer in offers:
-            alive = survivals(offer.parents, self._chances(view, offer))
-            cut = best_cut(sorted(alive[1:], reverse=True), num_rows, self._pass.of, worth=worth)
-            value = cut.tokens - worth * cut.seconds
-            if value > best_value:
-                best, best_value = _Picked(offer, tuple(alive)), value
-        return best
+    def _look(self, row: int, offer: Offer) -> Picked:
+        return look_at(offer, self._records[offer.drafter], row, self._rows[row].warmth)
 
-    def _chances(self, view: PlanView, offer: Offer) -> list[float]:
-        """Chance of every node given its parent. Siblings without confidence share their level's, earlier ones more."""
-        record, warmth = self._records[offer.drafter], self._rows[view.row].warmth
-        depths, ranks, chances = [0], dict[int, int](), [1.0]
-        known: dict[tuple[int, float | None], float] = {}
-        for node, parent in enumerate(offer.parents[1:], 1):
-            depths.append(depths[parent] + 1)
-            ranks[parent] = ranks.get(parent, 0) + 1
-            said = offer.confidence[node] if offer.confidence else None
-            case = (record.stage(view.row, depths[parent]), said)
-            if case not in known:
-                known[case] = record.chance(view.row, warmth, depths[parent], said)
-            chance = known[case]
-            chances.append(chance if said is not None else chance * 0.5 ** (ranks[parent] - 1))
-        return chances
+    def _expect(self, views: Sequence[PlanView], picked: Sequence[Picked], kept: Sequence[Sequence[int]]) -> None:
+        """Note what is hoped for, to hold it against what comes."""
+        for view, one, nodes in zip(views, picked, kept, strict=True):
+            row = self._rows[view.row]
+            row.hoped = one.hoped(nodes) if len(nodes) > 1 else 0.0
 
     def _worth(self, num_rows: int) -> float:
         """Tokens per second that time is worth: plain speed, times what the last rounds gained over it if they did."""
@@ -215,16 +215,30 @@ class AutoPolicy:
         self._pass.learn(stats.num_nodes, seconds.score)
         self._rest.learn(seconds.accept + seconds.rest)
         spent = seconds.total - seconds.prefill
-        self._bank += TRY_SHARE * spent
+        self._tries.earn(spent)
         self._tokens = self._tokens * 0.9 + sum(row.delivered for row in stats.rows)
         plain = self._round_seconds(len(stats.rows)) or spent
         self._plain = self._plain * 0.9 + len(stats.rows) * spent / plain if plain > 0 else 0.0
         for one in stats.judged:
             if one.drafter in self._records and one.row in self._rows:
                 self._records[one.drafter].learn(one, self._rows[one.row].warmth)
+        self._learn_hope(stats)
         self._learn_usage(stats)
         self._useful = self._useful_depth(len(stats.rows))
         self._learn_costs(stats)
+
+    def _learn_hope(self, stats: RoundStats) -> None:
+        """What was hoped for of each drafter's nodes in this round, against what was kept of them."""
+        hoped, kept = dict[str, float](), dict[str, float]()
+        for one in stats.rows:
+            if row := self._rows.get(one.row):
+                row.idle = 0 if one.proposed else row.idle + 1
+            if row and row.hoped:
+                hoped[one.drafter] = hoped.get(one.drafter, 0.0) + row.hoped
+                kept[one.drafter] = kept.get(one.drafter, 0.0) + one.accepted
+                row.hoped = 0.0
+        for name, record in self._records.items():
+            record.hope.learn(hoped[name], kept[name]) if name in hoped else record.hope.forgive()
 
     def _useful_depth(self, num_rows: int) -> int:
         """Levels of which all are scored if every token is as good as certain: no free drafter is asked for more."""
@@ -250,30 +264,9 @@ class AutoPolicy:
 
     def end(self, row: int) -> None:
         self._rows.pop(row, None)
+        self._tries.forget(row)
         for record in self._records.values():
             record.forget(row)
-
-
-@dataclass(frozen=True)
-class _Picked:
-    """A row's best offer, and the survival of each of its nodes."""
-
-    offer: Offer | None
-    survival: tuple[float, ...]
-
-    def alive(self) -> list[tuple[int, float]]:
-        return list(enumerate(self.survival))[1:]
-
-    def choice(self, nodes: tuple[int, ...], cut: Cut, gain: float) -> Choice:
-        if self.offer is None:
-            return Choice(reason="nothing was offered")
-        offered = f"{self.offer.drafter} offered {len(self.survival) - 1}"
-        first = f"first kept with chance {max(self.survival[1:]):.2f}"
-        if len(nodes) == 1:
-            return Choice(reason=f"{offered}, {first}: not worth its place")
-        hoped = 1 + sum(self.survival[node] for node in nodes[1:])
-        reason = f"{offered}, scored {len(nodes) - 1}, {first}: {hoped:.2f} tokens hoped for, {gain:.2f}x plain"
-        return Choice(self.offer.drafter, nodes, reason)
 
 
 def _warmth(temperature: float) -> int:

@@ -58,7 +58,7 @@ class Outlook:
         for depth in range(1, seeker.limit + 1):
             alive *= record.chance(seeker.row, seeker.warmth, depth - 1)
             gained += alive
-            if (surplus := gained - self.nodes(depth)) > best:
+            if (surplus := record.hope.trust * gained - self.nodes(depth)) > best:
                 best, best_depth = surplus, depth
             if alive < FAINT or depth - best_depth >= PATIENCE:
                 break
@@ -88,7 +88,7 @@ class Outlook:
             for place, seeker in enumerate(seekers):
                 if depth <= seeker.limit:
                     alive[place] *= record.chance(seeker.row, seeker.warmth, depth - 1)
-                    gained[place] += alive[place]
+                    gained[place] += record.hope.trust * alive[place]
             asking = self._at(depth, record, seekers, gained)
             best = max(best, asking, key=lambda one: one.surplus)
             if max(alive) < FAINT or depth - best.depth >= PATIENCE:

@@ -8,6 +8,7 @@ by the level of a draft, and must first read what was written since they were la
 from dataclasses import dataclass, field
 
 from outrider.policy.costs import Mean
+from outrider.policy.hope import Hope
 from outrider.policy.survival import FREE_PRIOR, MODEL_PRIOR, Survival, run_bucket
 from outrider.types import Asked, Judged
 
@@ -40,6 +41,7 @@ class Record:
     level: Mean = field(default_factory=Mean)
     read: Mean = field(default_factory=Mean)
     usage: Mean = field(default_factory=lambda: _prior_mean(USAGE_PRIOR))
+    hope: Hope = field(default_factory=Hope)
     num_judged: int = 0
     _survival: dict[int, Survival] = field(default_factory=dict[int, Survival])
     _offers: dict[int, Mean] = field(default_factory=dict[int, Mean])

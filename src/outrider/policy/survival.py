@@ -14,7 +14,7 @@ FREE_PRIOR = (0.40, 0.55, 0.70, 0.82, 0.90, 0.94)  # by run of successes: 0, 1, 
 MODEL_PRIOR = (0.70, 0.70, 0.70, 0.70, 0.70, 0.70)
 CELL_WEIGHT = 2.0  # judged tokens that the prior of a cell is worth
 CELL_MEMORY = 250.0  # judged tokens of a cell after which old evidence is halved
-ROW_WEIGHT = 3.0  # expected successes of its own after which a request counts as much as the prior
+ROW_WEIGHT = 2.5  # expected successes, and failures, of its own after which a request counts as much as the prior
 ROW_FADE = 0.96
 HIGHEST = 0.995
 
@@ -49,14 +49,21 @@ class _Cell:
 
 @dataclass
 class _RowHistory:
+    """Judged tokens of one request: how many came true and how many did not, and what all requests let expect."""
+
+    judged: float = 0.0
     came_true: float = 0.0
     expected: float = 0.0
 
-    @property
-    def factor(self) -> float:
-        return (self.came_true + ROW_WEIGHT) / (self.expected + ROW_WEIGHT)
+    def applied_to(self, chance: float) -> float:
+        """The chance for this request: its odds are moved by what came true and what failed, over the expected."""
+        better = (self.came_true + ROW_WEIGHT) / (self.expected + ROW_WEIGHT)
+        worse = (self.judged - self.came_true + ROW_WEIGHT) / (self.judged - self.expected + ROW_WEIGHT)
+        right, wrong = chance * better, (1 - chance) * worse
+        return min(HIGHEST, right / (right + wrong))
 
     def learn(self, chance: float, kept: bool) -> None:
+        self.judged = self.judged * ROW_FADE + 1
         self.came_true = self.came_true * ROW_FADE + kept
         self.expected = self.expected * ROW_FADE + chance
 
@@ -72,7 +79,8 @@ class Survival:
     def chance(self, row: int, run: int, said: float | None = None) -> float:
         """Chance that a level is right after `run` right ones. said: by the drafter itself; None before it is asked."""
         history = self._rows.get((row, said is None))
-        return min(HIGHEST, self._common(run, said) * (history.factor if history else 1.0))
+        common = self._common(run, said)
+        return history.applied_to(common) if history else common
 
     def learn(self, row: int, run: int, levels: Sequence[tuple[float | None, bool]]) -> None:
         """The judged levels of one proposal (see types.Judged) that began after `run` successes.
