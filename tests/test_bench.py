@@ -16,6 +16,7 @@ from outrider.bench.report import Report
 from outrider.bench.runner import run_bench
 from outrider.bench.runs import Run, System, Timing, measure
 from outrider.bench.setup import Bench
+from outrider.bench.store import restore_runs, save_runs
 from outrider.bench.summary import figures, ratio, ratio_pairs, rests_on, text_pairs, why
 from outrider.bench.systems import Ours, Transformers
 from outrider.certify.probe import Measured
@@ -386,6 +387,84 @@ def test_a_third_family_is_judged_by_its_own_logits() -> None:
     joined = Equality("outrider plain", "llama.cpp plain", 0, 0, 1, "", True, "llama.cpp")
     other = Equality("outrider plain", "transformers plain", 1, 0, 0, "", True, "transformers")
     assert rests_on(systems[0], systems[1], [joined, other]) == [joined]
+
+
+def test_other_weights_are_told_and_counted_and_never_blamed() -> None:
+    systems = scripted(2, 3, 1, 1, texts=((1, 2), (1, 2), (1, 3), (1, 3)))
+    runs, prompts = runs_of(systems), {prompt.id: prompt.encode(None) for prompt in PROMPTS}
+    arbiter = Arbiter(FunctionTarget(counting, VOCAB), other_weights={"transformers"})
+    equalities = [arbiter.compare(one, other, runs, prompts) for one, other in text_pairs(systems)]
+    across = equalities[-1]
+    assert (across.equal, across.not_explained, across.other_weights, across.sound) == (0, 0, True, True)
+    assert "2 of 2 texts differ" in across.worst
+    told = ratio(systems[1].name, systems[2].name, runs, rests_on(systems[1], systems[2], equalities))
+    assert (told.value, told.note) == (pytest.approx(3.0), "other weights")
+    own = ratio(systems[1].name, systems[0].name, runs, rests_on(systems[1], systems[0], equalities))
+    assert own.note == ""
+    bad = scripted(2, 3, 1, 1, texts=((1, 2), (1, 5), (1, 3), (1, 3)))  # our own texts are judged as ever
+    assert arbiter.compare(bad[1], bad[0], runs_of(bad), prompts).not_explained == 2
+
+
+def test_an_int8_target_is_compared_with_itself_and_with_others_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from helpers_hf import tiny
+    from outrider.bench.setup import set_up
+    from outrider.kernels import available
+    from test_hf_loader import word_tokenizer
+
+    if not available()[0]:
+        pytest.skip(available()[1])
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
+    folder = str(tmp_path / "model")
+    tiny("qwen2", torch.bfloat16).save_pretrained(folder)
+    word_tokenizer().save_pretrained(folder)
+    ready = set_up(folder, ["lookup"], quantize="int8", policy="auto")
+    assert ready.target.info.quantize == "int8"
+    assert ready.other_weights == {"transformers"}
+    prompts = [TestPrompt("a", "one", [5, 6, 7, 5, 6, 7, 5])]
+    report = run_bench(ready, prompts, max_new_tokens=8, repeats=1)
+    assert report.sound
+    assert [e.other_weights for e in report.equalities] == [False, False, True]
+    assert report.equalities[0].equal == 1
+    assert report.settings["quantize"] == "int8"
+    with pytest.raises(OptionError, match="exclude each other"):
+        set_up(folder, ["lookup"], quantize="int8", dtype="bfloat16")
+
+
+def test_a_benchmark_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    path, settings = tmp_path / "b.json", {"target": "t", "kinds": None}
+    runs = run_bench(toy_bench(), PROMPTS, max_new_tokens=4, repeats=1).runs
+    assert restore_runs(path, settings) == []
+    save_runs(path, settings, runs[:3])  # "b" was run by one of the two systems
+    earlier, again = restore_runs(path, settings), list[Run]()
+    assert earlier == list(runs[:3])
+    report = run_bench(
+        toy_bench(), PROMPTS, max_new_tokens=4, repeats=1, earlier=earlier, on_run=again.append, settings=settings
+    )
+    assert [run.prompt_id for run in again] == ["b", "b"]
+    assert sorted((run.prompt_id, run.system) for run in report.runs) == sorted((r.prompt_id, r.system) for r in runs)
+    with pytest.raises(OptionError, match="run with target 't', not 'u'"):
+        restore_runs(path, {"target": "u"})
+    path.write_text("[]")
+    with pytest.raises(OptionError, match="no benchmark to go on with"):
+        restore_runs(path, settings)
+
+
+def test_the_command_keeps_runs_as_it_goes_and_resumes(
+    monkeypatch: pytest.MonkeyPatch, prompt_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "set_up", lambda *_, **__: toy_bench())
+    out, saved = tmp_path / "b.json", list[int]()
+    monkeypatch.setattr(command, "save_runs", lambda path, settings, runs: saved.append(len(runs)))
+    args = ["bench", "--suite", prompt_file, "--max-new-tokens", "6", "--repeats", "1", "--json", str(out), "--resume"]
+    assert run_command(args) == 0
+    assert saved == [2, 4]
+    assert run_command(args) == 0
+    assert saved == [2, 4], "everything was there"
+    assert run_command([*args, "--max-depth", "2"]) == 2
+    assert "max_depth" in capsys.readouterr().err
+    assert run_command(["bench", "--resume"]) == 2
 
 
 def test_peers_are_named_or_refused(capsys: pytest.CaptureFixture[str]) -> None:

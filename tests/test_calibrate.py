@@ -8,6 +8,7 @@ from helpers import World
 from helpers_cli import outrider
 from helpers_models import llama, save_model
 from helpers_speed import quick
+from outrider import Engine
 from outrider.calibrate.check import Checked, check, mean_error
 from outrider.calibrate.passes import PassTimer
 from outrider.calibrate.run import calibrated
@@ -46,14 +47,17 @@ class Slow:
 
 
 def test_passes_are_measured_by_width_rows_and_context(monkeypatch):
-    slow = Slow(monkeypatch, lambda n, rows, t: (1 + 0.1 * n + (n > 8)) * (1 + 0.05 * (rows - 1)) * (1 + 0.001 * t))
+    slow = Slow(
+        monkeypatch, lambda n, rows, t: 1 + 0.1 * n + (n > 8) + 0.05 * (rows - 1) + (0.001 * rows + 0.0002 * n) * t
+    )
     passes = PassTimer(slow, list(range(8)), 10_000.0, max_context=100).run()
-    costs = CostModel(tuple(passes.table.items()), passes.context, passes.row_growth, passes.context_growth)
+    costs = CostModel(tuple(passes.table.items()), passes.context, passes.row, passes.row_token, passes.node_token)
     assert passes.context == 100
-    assert passes.row_growth == pytest.approx(0.05)
-    for nodes, rows, context in [(1, 1, 100), (8, 1, 100), (9, 1, 200), (4, 3, 300)]:
+    assert (passes.row_token, passes.node_token) == pytest.approx((0.001, 0.0002))
+    assert passes.row == pytest.approx(0.05 + 100 * 0.001)  # and reading what the row holds
+    for nodes, rows, context in [(1, 1, 100), (8, 1, 100), (9, 1, 200), (4, 3, 300), (2, 2, 10)]:
         told = costs.pass_seconds(nodes, rows, context)
-        assert told == pytest.approx(slow.seconds(nodes, rows, context), rel=0.03), (nodes, rows, context)
+        assert told == pytest.approx(slow.seconds(nodes, rows, context), rel=1e-6), (nodes, rows, context)
 
 
 def test_little_time_measures_few_widths_but_two_at_least(monkeypatch):
@@ -86,6 +90,22 @@ def test_a_new_drafter_joins_without_timing_the_target_again():
     cost = second.for_drafters({"model": model}).drafters["model"]
     assert not cost.free
     assert cost.level > 0
+    assert cost.level_row >= 0
+    assert cost.seconds(4, 3) == pytest.approx(4 * (cost.level + 2 * cost.level_row))
+
+
+def test_a_draft_model_by_name_is_read_once_however_often_it_is_bound(monkeypatch):
+    world, loads = World(), []
+    monkeypatch.setattr(
+        "outrider.drafters.model.load_target",
+        lambda name, max_rows, **_: loads.append(name) or world.draft(max_rows=max_rows),
+    )
+    drafter = ModelDrafter("some/model")
+    for _ in range(2):
+        calibrated(world.target(max_rows=4), {"model": drafter}, seconds=0.1, fresh=True)
+    assert loads == ["some/model"]
+    Engine(world.target(max_rows=8), drafter)
+    assert len(loads) == 2, "more rows than it has"
 
 
 def test_a_file_that_cannot_be_read_counts_as_none():
@@ -109,9 +129,11 @@ def test_the_check_compares_settings():
     target, drafters = World().target(max_rows=4), {"lookup": LookupDrafter()}
     costs = calibrated(target, drafters, seconds=0.3).for_drafters(drafters)
     checked = check(target, drafters, costs, seconds=0.5)
-    assert {one.setting for one in checked} >= {"plain", "lookup, depth 2", "plain, 3 rows"}
+    assert {one.setting for one in checked} == {"plain", *(f"lookup, depth {depth}" for depth in (2, 5, 8))}
+    assert {one.num_rows for one in checked} == {1, 2, 3}
+    assert len({round(one.context, -1) for one in checked}) > 3
     assert all(one.measured > 0 and one.predicted > 0 for one in checked)
-    assert mean_error([Checked("", 1, 1.1, 1.0), Checked("", 1, 0.8, 1.0)]) == pytest.approx(0.15)
+    assert mean_error([Checked("", 1, 9, 1, 1.1, 1.0), Checked("", 1, 9, 1, 0.8, 1.0)]) == pytest.approx(0.15)
 
 
 @pytest.mark.parametrize("table", [(), ((1, 0.1),), ((2, 0.1), (1, 0.2)), ((1, 0.0), (2, 0.1))])
@@ -121,7 +143,7 @@ def test_a_table_that_is_none_is_refused(table):
 
 
 def test_a_cost_model_survives_json():
-    costs = CostModel(((1, 0.1), (8, 0.4)), 100, 0.1, 0.2, 0.3, {"d": DraftCost(True, ask=0.01)})
+    costs = CostModel(((1, 0.1), (8, 0.4)), 100, 0.1, 0.2, 0.3, 0.4, 0.5, {"d": DraftCost(True, ask=0.01)})
     assert CostModel.from_dict(json.loads(json.dumps(costs.to_dict()))) == costs
 
 

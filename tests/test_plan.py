@@ -15,19 +15,25 @@ from outrider import Engine
 from outrider.api import drafters_by_name
 from outrider.calibrate.rounds import TIMED
 from outrider.drafters.lookup import LookupDrafter
+from outrider.drafters.mix import MixDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.drafters.recycle import RecycleDrafter
 from outrider.drafters.suffix import SuffixDrafter
 from outrider.errors import OptionError, PromptError
 from outrider.files import check_writable
+from outrider.planner.chance import gain, spread
 from outrider.planner.forced import check_replayable, forced
 from outrider.planner.predict import BATCHES, Table
 from outrider.planner.profile import Profile, load_profile
-from outrider.planner.replay import PLAIN, Rounds, Setting, TextLogits, replay_chain, replay_free
+from outrider.planner.recommend import advise
+from outrider.planner.replay import PLAIN, Rounds, Setting, TextLogits, replay_chain, replay_run
 from outrider.planner.report import report
 from outrider.planner.run import run_plan
 from outrider.planner.traffic import Sample, read_traffic
+from outrider.planner.verify import Verified, groups_of
+from outrider.planner.ways import one_answer_tells, replay, settings_of, without_passes
 from outrider.planner.work import Work
+from outrider.policy.base import PlanView
 from outrider.policy.cost_model import CostModel, DraftCost
 from outrider.policy.fixed import FixedPolicy
 
@@ -62,7 +68,7 @@ def real(drafter, sample, depth, nodes):
 @pytest.mark.parametrize("depth", [1, 4, 9])
 def test_a_replay_counts_what_a_real_run_does(make, depth):
     for sample in samples():
-        told = replay_free(make(), sample, Setting(make.name, depth, depth), WORLD.target(), None)
+        told = replay_run(make(), sample, Setting(make.name, depth, depth), WORLD.target(), None)
         stats = real(make(), sample, depth, depth)
         assert (told.tokens, told.rounds, told.nodes) == (stats.delivered, stats.rounds, stats.proposed)
         assert sum(told.kept) == stats.accepted
@@ -73,7 +79,7 @@ def test_a_replay_of_a_drafter_that_watches_logits_is_close():
     target = WORLD.target()
     for sample in samples():
         setting = Setting("recycle", 4, 8)
-        told = replay_free(RecycleDrafter(), sample, setting, target, TextLogits(target, sample))
+        told = replay_run(RecycleDrafter(), sample, setting, target, TextLogits(target, sample))
         stats = real(RecycleDrafter(), sample, 4, 8)
         assert told.tokens == stats.delivered
         assert stats.rounds <= told.rounds <= 1.3 * stats.rounds
@@ -134,6 +140,7 @@ def test_a_plan_from_beginning_to_end():
     done = planned()
     assert done.sound
     assert {one.name for one in done.verified} >= {"plain", "auto"}
+    assert done.profile.about["why"]
     assert len(done.verified) == 5
     assert all(one.tokens == 2 * LENGTH for one in done.verified)
     assert done.profile.policy in ("auto", "fixed")
@@ -143,6 +150,7 @@ def test_a_plan_from_beginning_to_end():
     assert page.count("<svg") >= 5
     assert not re.search(r"(src|href)=|@import|url\(", page)
     assert all(f"x at {size}" in page for size in BATCHES)
+    assert all(f"<td>{setting}</td>" in page for setting in done.table.found)
 
 
 def test_an_interrupt_keeps_the_work(tmp_path):
@@ -178,6 +186,102 @@ def test_traffic_is_read_with_answers_in_every_form(tmp_path):
         read_traffic(str(file), WORLD.target(max_length=3), limit=None, max_new_tokens=2)
 
 
+@pytest.mark.parametrize("make", [lambda: MixDrafter("suffix+lookup"), lambda: MixDrafter("suffix+recycle")])
+def test_a_mix_is_replayed_for_real_and_scores_only_what_it_drafts(make):
+    """Not as a model whose chains are always full, which made every mix look dear."""
+    target, mix = WORLD.target(), make()
+    assert without_passes(mix)
+    assert not one_answer_tells(mix)
+    Engine(target, mix)
+    settings = settings_of("mix", mix)
+    assert {s.max_nodes > s.max_depth for s in settings} == {False, True}
+    for sample in samples():
+        for setting, told in zip(settings, replay(mix, sample, settings, target), strict=True):
+            assert told.tokens == len(sample.answer)
+            assert told.nodes < told.rounds * setting.max_nodes
+        setting = Setting("mix", 4, 12)
+        told, stats = replay(mix, sample, [setting], target)[0], real(make(), sample, 4, 12)
+        assert told.rounds == pytest.approx(stats.rounds, rel=0.35)  # less is known of nodes off the kept path
+    with_model = MixDrafter([SuffixDrafter(), ModelDrafter(WORLD.draft())])
+    assert not without_passes(with_model)
+    assert len(settings_of("mix", with_model)) < len(settings)
+
+
+def test_a_draft_models_level_costs_more_for_more_rows():
+    costs = replace(COSTS, drafters={"model": DraftCost(False, level=0.03, level_row=0.01)}, overhead_row=0.002)
+    table = table_of({"a": Rounds(100, 25, 100, 100, (25,), 25)}, costs)
+    one, four = (table.priced(Setting("model", 4, 4), batch) for batch in (1, 4))
+    assert one.draft == pytest.approx(4 * 0.03)
+    assert four.draft == pytest.approx(4 * 0.06)
+    assert four.rest == pytest.approx(one.rest + 3 * 0.002)
+
+
+def table_of(found, costs=COSTS):
+    plain = {name: Rounds(one.tokens, one.tokens, 0, 0) for name, one in found.items()}
+    few = [Sample(name, "x", (1,) * 60, (1,) * 80) for name in found]
+    return Table(few, {PLAIN: plain, Setting("model", 4, 4): found}, costs)
+
+
+SURE = {f"s{i}": Rounds(100, 25 + i % 3, 100, 100, (25,), 25) for i in range(8)}  # about four tokens a round
+MIXED = {f"s{i}": Rounds(100, n, 4 * n, 4 * n, (20,), n) for i, n in enumerate((25, 45) * 4)}  # every other one gains
+LOSS = {f"s{i}": Rounds(100, 95, 380, 380, (5,), 95) for i in range(8)}
+
+
+def test_a_prediction_is_recommended_only_if_it_holds_in_resampled_traffic():
+    model = Setting("model", 4, 4)
+    seen = spread(table_of(SURE), model)
+    assert 1 < seen.low < table_of(SURE).speedup(model) < seen.high
+    assert advise(table_of(SURE), [], 1).setting == model
+    assert spread(table_of(MIXED), model).high - spread(table_of(MIXED), model).low > seen.high - seen.low
+    assert advise(table_of(MIXED), [], 1).setting is None
+    assert "beyond its error" in advise(table_of(MIXED), [], 1).why
+    assert advise(table_of(LOSS), [], 1).setting == PLAIN
+    few = {name: SURE[name] for name in ("s0", "s1")}
+    assert "too little text" in advise(table_of(few), [], 1).why
+    assert str(spread(table_of({"s0": SURE["s0"]}), model)) == "unknown"
+
+
+def ran(name, *speeds, differs=()):
+    return Verified(
+        name, 100, 50, 100 / speeds[0], differs=list(differs), speeds=dict(zip("abcdef", speeds, strict=False))
+    )
+
+
+def test_real_runs_decide_only_beyond_their_error():
+    model, table = Setting("model", 4, 4), table_of(SURE)
+    plain, auto = ran("plain", 10, 11, 9, 10), ran("auto", 15, 16.4, 13.6, 15)
+    clear, noise = ran(str(model), 20, 21, 19, 20), ran(str(model), 16, 12, 20, 14)
+    assert advise(table, [plain, auto, clear], 1).setting == model
+    told = advise(table, [plain, auto, noise], 1)
+    assert told.setting is None
+    assert "beyond its error" in told.why
+    assert advise(table, [plain, auto, replace(clear, differs=["s0"])], 1).setting is None
+    assert advise(table, [ran("plain", 10), ran("auto", 15), ran(str(model), 20)], 1).setting is None  # one run
+    slow = ran("auto", 8, 8.8, 7.2, 8.1)
+    assert advise(table, [plain, slow, ran(str(model), 9, 9.9, 8.1, 9)], 1).setting == PLAIN
+
+
+def test_gains_are_compared_pair_by_pair():
+    found = gain({"a": 20.0, "b": 2.1, "c": 9.0}, {"a": 10.0, "b": 1.0, "d": 1.0})
+    assert (found.pairs, found.sure) == (2, True)
+    assert found.ratio == pytest.approx((2.0 * 2.1) ** 0.5)
+    assert not gain({"a": 20.0}, {"a": 10.0}).sure
+    assert not gain({}, {"a": 10.0}).sure
+
+
+@pytest.mark.parametrize(("count", "size", "groups"), [(4, 1, [1] * 4), (4, 2, [2, 2]), (3, 2, [2]), (2, 8, [5])])
+def test_real_runs_are_as_wide_as_the_plan(count, size, groups):
+    few = [Sample(f"s{i}", "x", (1,), (1,)) for i in range(5)]
+    assert [len(group) for group in groups_of(few, count, size)] == groups
+
+
+def test_a_plan_for_several_requests_runs_them_together():
+    done = planned(batch=2)
+    assert done.sound
+    assert all(one.tokens == 2 * LENGTH for one in done.verified)
+    assert all(list(one.speeds) == ["s0+s1"] for one in done.verified)
+
+
 PROFILE = Profile("t", ("lookup:max_ngram=4",), "fixed", "lookup", 6, 6)
 
 
@@ -186,6 +290,27 @@ def test_a_profile_survives_its_file(tmp_path):
     assert load_profile(tmp_path / "p.json") == PROFILE
     assert PROFILE.make_policy() == FixedPolicy("lookup", 6, 6)
     assert PROFILE.make_drafters()["lookup"].max_ngram == 4
+
+
+def test_a_request_to_a_fixed_profile_gets_another_drafter_as_deep_as_that_prefers():
+    both = replace(PROFILE, drafters=("lookup", "suffix"))
+    policy = both.make_policy()
+    plans = policy.plan([PlanView(0, 10, 0, 50, 0.0), PlanView(1, 10, 0, 50, 0.0, wanted_drafter="suffix")])
+    shapes = [(one.drafter, one.max_depth, one.max_nodes) for one in plans]
+    suffix = SuffixDrafter
+    assert shapes == [
+        ("lookup", 6, 6),
+        ("suffix", suffix.preferred_depth, suffix.preferred_nodes or suffix.preferred_depth),
+    ]
+
+
+def test_a_profile_makes_its_drafters_once(monkeypatch):
+    made = []
+    monkeypatch.setattr("outrider.planner.profile.drafters_by_name", lambda specs: made.append(specs) or {})
+    profile = replace(PROFILE, drafter="none", drafters=())
+    profile.make_drafters()
+    profile.make_policy()
+    assert len(made) == 1
 
 
 BAD = {

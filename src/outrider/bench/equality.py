@@ -5,7 +5,7 @@ the yardstick is how far their logits lie apart at that very place (ours; transf
 it decodes), which must itself be no more than rounding can do.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +20,16 @@ from outrider.sampling.params import SamplingParams
 from outrider.targets.base import Target
 
 TheirLogits = Callable[[Sequence[int], int], list[Tensor]]
+_Texts = dict[str, set[tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
 class Equality:
-    """How the texts of two systems compare over all prompts. joins_families: ours against those of reference_family."""
+    """How the texts of two systems compare over all prompts. joins_families: ours against those of reference_family.
+
+    other_weights: the two families compute with different weights, so texts may differ and nobody is to blame; they are
+    only counted.
+    """
 
     system: str
     reference: str
@@ -34,6 +39,7 @@ class Equality:
     worst: str = ""
     joins_families: bool = False
     reference_family: str = "transformers"
+    other_weights: bool = False
 
     @property
     def sound(self) -> bool:
@@ -45,9 +51,17 @@ class Arbiter:
     """Compares texts. model: transformers' module on the same weights, or None if it is not compared.
 
     peers: of other families, what gives their logits (columns) after a text and the number of its prompt's tokens.
+    other_weights: families whose weights are not ours.
     """
 
-    def __init__(self, target: Target, model: Any = None, peers: Mapping[str, TheirLogits] | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        model: Any = None,
+        peers: Mapping[str, TheirLogits] | None = None,
+        other_weights: Collection[str] = (),
+    ) -> None:
+        self._other_weights = frozenset(other_weights)
         self._target = target
         self._probe = Probe(target)
         self._model = model
@@ -59,6 +73,8 @@ class Arbiter:
         """prompts: token ids by id. Every repeat counts: a text must not change either."""
         across = next((one.family for one in (system, reference) if one.family != "outrider"), None)
         own, others = _texts(runs, system.name), _texts(runs, reference.name)
+        if self._other_weights & ({system.family, reference.family} if system.family != reference.family else set()):
+            return _counted(system, reference, own, others, prompts)
         judged = {name: self._judge(own[name], others[name], tokens, across) for name, tokens in prompts.items()}
         verdicts = [verdict for verdict, _ in judged.values()]
         details = [
@@ -128,12 +144,21 @@ class Arbiter:
         return [whole, out.logits[0, -1]]
 
 
+def _counted(
+    system: System, reference: System, own: _Texts, others: _Texts, prompts: Mapping[str, Sequence[int]]
+) -> Equality:
+    """Texts of different weights: how many are equal nevertheless."""
+    equal = sum(own[name] == others[name] for name in prompts)
+    said = f"other weights: {len(prompts) - equal} of {len(prompts)} texts differ"
+    return Equality(system.name, reference.name, equal, 0, 0, said, True, reference.family, other_weights=True)
+
+
 _WORST_FIRST: tuple[Verdict, ...] = ("NOT EXPLAINED", "near tie")
 
 
-def _texts(runs: Sequence[Run], system: str) -> dict[str, set[tuple[int, ...]]]:
+def _texts(runs: Sequence[Run], system: str) -> _Texts:
     """Every text that a system wrote, by prompt; more than one if its repeats differ."""
-    texts: dict[str, set[tuple[int, ...]]] = {}
+    texts: _Texts = {}
     for run in runs:
         if run.system == system:
             texts.setdefault(run.prompt_id, set()).add(run.timing.token_ids)

@@ -109,7 +109,8 @@ def _ratios(ratios: Sequence[Ratio]) -> Table:
             table.add_row(_pair(one), f"none: {one.withheld}", *[""] * len(kinds))
             continue
         by_kind = [f"{one.by_kind[kind]:.2f}" if kind in one.by_kind else "" for kind in kinds]
-        table.add_row(_pair(one), f"{one.value:.2f}x\n{one.range[0]:.2f}-{one.range[1]:.2f}", *by_kind)
+        note = f"\n{one.note}" if one.note else ""
+        table.add_row(_pair(one), f"{one.value:.2f}x\n{one.range[0]:.2f}-{one.range[1]:.2f}{note}", *by_kind)
     return table
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from outrider.bench.equality import Arbiter
 from outrider.bench.growth import pass_seconds
 from outrider.bench.report import Report
-from outrider.bench.runs import Run, measure
+from outrider.bench.runs import Run, done_by_all, measure
 from outrider.bench.setup import Bench
 from outrider.bench.summary import figures, ratio, ratio_pairs, rests_on, text_pairs, why
 from outrider.certify.environment import environment
@@ -21,38 +21,39 @@ def run_bench(
     max_new_tokens: int,
     repeats: int,
     settings: Mapping[str, Any] | None = None,
+    earlier: Sequence[Run] = (),
     on_run: Callable[[Run], None] = lambda run: None,
 ) -> Report:
-    """The report of all runs; after an interrupt, of those until then. Raises OptionError, PromptError."""
+    """The report of all runs; after an interrupt, of those until then. earlier: runs that need not be made again.
+
+    Raises OptionError, PromptError.
+    """
     for name, value in (("max_new_tokens", max_new_tokens), ("repeats", repeats)):
         if value < 1:
             raise OptionError(f"{name} is {value}; it must be at least 1")
     encoded = [(prompt, prompt.encode(bench.target.tokenizer)) for prompt in prompts]
-    growth, runs, complete = {}, list[Run](), True
+    known = done_by_all(earlier, bench.systems)
+    runs = [run for run in earlier if (run.prompt_id, run.repeat) in known]
+    growth, complete = {}, True
     try:
         growth = pass_seconds(bench.target, encoded[0][1])
-        for run in measure(bench.systems, encoded, max_new_tokens, repeats, on_run):
+        for run in measure(bench.systems, encoded, max_new_tokens, repeats, on_run, known):
             runs.append(run)
     except KeyboardInterrupt:
         complete = False
     about = {
         "target": bench.target.info.name,
         "dtype": str(bench.target.info.dtype).removeprefix("torch."),
+        "quantize": bench.target.info.quantize,
         "exact": bench.target.info.exact,
         "max_new_tokens": max_new_tokens,
         "repeats": repeats,
         "prompts": len(encoded),
         **(settings or {}),
     }
-    return _report(bench, about, growth, _whole(runs, len(bench.systems)), encoded, complete)
-
-
-def _whole(runs: Sequence[Run], num_systems: int) -> list[Run]:
-    """Only prompts and repeats that every system has run."""
-    counts: dict[tuple[str, int], int] = {}
-    for run in runs:
-        counts[run.prompt_id, run.repeat] = counts.get((run.prompt_id, run.repeat), 0) + 1
-    return [run for run in runs if counts[run.prompt_id, run.repeat] == num_systems]
+    whole = done_by_all(runs, bench.systems)
+    kept = [run for run in runs if (run.prompt_id, run.repeat) in whole]
+    return _report(bench, about, growth, kept, encoded, complete)
 
 
 def _report(
@@ -65,7 +66,7 @@ def _report(
 ) -> Report:
     if not runs:
         return Report(settings, environment(), growth, [], [], [], [], [], complete)
-    arbiter = Arbiter(bench.target, bench.model, bench.peers)
+    arbiter = Arbiter(bench.target, bench.model, bench.peers, bench.other_weights)
     seen = {run.prompt_id for run in runs}
     tokens = {prompt.id: ids for prompt, ids in prompts if prompt.id in seen}
     equalities = [arbiter.compare(one, other, runs, tokens) for one, other in text_pairs(bench.systems)]

@@ -1,6 +1,6 @@
 """One timed run of one prompt by one system, and the interleaving that makes runs comparable on a noisy machine."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,17 +71,28 @@ def measure(
     max_new_tokens: int,
     repeats: int,
     on_run: Callable[[Run], None] = lambda run: None,
+    done: Collection[tuple[str, int]] = (),
 ) -> Iterator[Run]:
-    """Every system on every prompt, `repeats` times, neighbours in time, turns changing; a warm-up comes before."""
-    for system in systems:
+    """Every system on every prompt, `repeats` times, neighbours in time, turns changing; a warm-up comes before.
+
+    done: (prompt, repeat) that are left out.
+    """
+    wanted = [(repeat, *pair) for repeat in range(repeats) for pair in prompts if (pair[0].id, repeat) not in done]
+    for system in systems if wanted else ():
         system.run(prompts[0][1], min(WARM_UP_TOKENS, max_new_tokens))
-    turn = 0
-    for repeat in range(repeats):
-        for prompt, tokens in prompts:
-            for place in range(len(systems)):
-                system = systems[(place + turn) % len(systems)]
-                timing = system.run(tokens, max_new_tokens)
-                run = Run(system.name, prompt.id, prompt.kind, repeat, len(tokens), timing)
-                on_run(run)
-                yield run
-            turn += 1
+    for turn, (repeat, prompt, tokens) in enumerate(wanted):
+        for place in range(len(systems)):
+            system = systems[(place + turn) % len(systems)]
+            timing = system.run(tokens, max_new_tokens)
+            run = Run(system.name, prompt.id, prompt.kind, repeat, len(tokens), timing)
+            on_run(run)
+            yield run
+
+
+def done_by_all(runs: Sequence[Run], systems: Sequence[System]) -> set[tuple[str, int]]:
+    """Prompts and repeats that every system has run."""
+    names = {system.name for system in systems}
+    by_place: dict[tuple[str, int], set[str]] = {}
+    for run in runs:
+        by_place.setdefault((run.prompt_id, run.repeat), set()).add(run.system)
+    return {place for place, seen in by_place.items() if names <= seen}

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from outrider.api import resolve_drafter
+from outrider.api import known_costs, resolve_drafter
 from outrider.bench.equality import TheirLogits
 from outrider.bench.llamacpp import LlamaCpp, llamacpp_peers
 from outrider.bench.runs import System
@@ -20,6 +21,7 @@ from outrider.targets.base import Target
 from outrider.targets.loading import choose_backend, load_target
 
 LOOKUP_TOKENS = 10  # of transformers' prompt lookup; its documentation's own choice
+OWN_MODEL = ("dtype", "device", "quantize", "backend")  # options of a draft model that is not shared with a rival
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Bench:
     """What is compared: the target as ours, the same weights as transformers' module (None if not asked for).
 
     peers: what gives the logits of systems of other families. notes: whom we could not compare with, and why.
+    other_weights: families whose weights differ from ours, whose texts may therefore differ too.
     """
 
     target: Target
@@ -34,6 +37,7 @@ class Bench:
     systems: list[System]
     peers: Mapping[str, TheirLogits] = field(default_factory=dict[str, TheirLogits])
     notes: tuple[str, ...] = ()
+    other_weights: frozenset[str] = frozenset()
 
 
 def set_up(
@@ -42,17 +46,21 @@ def set_up(
     *,
     dtype: str | None = None,
     device: str = "cpu",
+    quantize: str | None = None,
     max_depth: int | None = None,
     policy: str = "fixed",
     backend: str = "torch",
     backend_options: str | None = None,
     against: Sequence[str] = ("transformers",),
 ) -> Bench:
-    """Loads everything. against: other families, of which an absent one is noted. Raises OptionError, ModelError."""
+    """Loads everything. against: other families, of which an absent one is noted. quantize: of our target alone.
+
+    Raises OptionError, ModelError, UnsupportedError.
+    """
     if len(set(drafters)) != len(drafters):
         raise OptionError(f"a drafter is named twice: {', '.join(drafters)}")
-    chosen, _ = choose_backend(target_name, backend, dtype=dtype, device=device)
-    make = _Torch if chosen == "torch" else _LlamaCpp
+    chosen, _ = choose_backend(target_name, backend, dtype=dtype, device=device, quantize=quantize)
+    make = _LlamaCpp if chosen == "llama.cpp" else _Torch if quantize is None else partial(_Quantized, quantize)
     ours = make(target_name, dtype, device, backend_options, with_model="transformers" in against)
     from outrider.bench.systems import Ours  # slow import: transformers
 
@@ -60,14 +68,21 @@ def set_up(
     rivals: list[Rival] = [Rival("transformers plain", {}, method="plain")]
     for spec in drafters:
         drafter, rival = _drafter(spec, ours)
-        engine = Engine(ours.target, drafter, policy=policy)
+        engine = Engine(ours.target, drafter, policy=policy, costs=known_costs(ours.target, drafter))
         systems.append(Ours(f"outrider {shown(spec)}", drafter.name, engine, max_depth))
         if rival and rival.name not in [other.name for other in rivals]:
             rivals.append(rival)
     if "transformers" in against:
         systems += [_as_system(rival, ours) for rival in rivals]
     peers, notes = _llamacpp(target_name, systems) if "llama.cpp" in against else ([], ())
-    return Bench(ours.target, ours.model, [*systems, *peers], {peer.family: peer.logits for peer in peers[:1]}, notes)
+    return Bench(
+        ours.target,
+        ours.model,
+        [*systems, *peers],
+        {peer.family: peer.logits for peer in peers[:1]},
+        notes,
+        frozenset({system.family for system in [*systems, *peers]} - {"outrider"} if quantize else ()),
+    )
 
 
 class _Torch:
@@ -84,6 +99,21 @@ class _Torch:
 
         model, tokenizer = read(name, self._dtype, self._device)
         return model, HFTarget(model, tokenizer, name=name, max_rows=1)
+
+
+class _Quantized(_Torch):
+    """Our target with smaller weights; transformers' module, if it is compared, has the weights as they are."""
+
+    def __init__(
+        self, quantize: str, name: str, dtype: str | None, device: str, options: str | None, *, with_model: bool
+    ) -> None:
+        if dtype is not None:
+            raise OptionError(f"quantize={quantize!r} and dtype={dtype!r} exclude each other")
+        if options:
+            raise OptionError("backend_options are llama.cpp's, but torch runs here; leave them out")
+        self._dtype, self._device = dtype, device
+        self.target = load_target(name, backend="torch", device=device, quantize=quantize, max_rows=1)
+        self.model: Any = read(name, dtype, device)[0] if with_model else None
 
 
 class _LlamaCpp:
@@ -158,6 +188,8 @@ def _model_drafter(rest: str, ours: "_Torch | _LlamaCpp") -> tuple[Drafter, Riva
     first, *options = rest.split(",")
     name = first.removeprefix("model=")
     model, target = ours.load(name)
-    drafter = make_drafter(",".join([f"model:{name}", *options]), model=target)
+    spec = ",".join([f"model:{name}", *options])
+    apart = any(option.partition("=")[0] in OWN_MODEL for option in options)
+    drafter = make_drafter(spec) if apart else make_drafter(spec, model=target)
     rival = Rival(f"transformers assisted by {shown(name)}", {}, model, method="model")
     return drafter, None if model is None else rival

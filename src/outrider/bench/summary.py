@@ -37,7 +37,7 @@ class Figures:
 class Ratio:
     """How much faster a system decodes than a reference: geometric mean over prompts, median and range over repeats.
 
-    value None: the outputs differ beyond near ties, so there is no speed-up to speak of.
+    value None: the outputs differ beyond near ties, so there is no speed-up to speak of. note: what else to know of it.
     """
 
     system: str
@@ -46,6 +46,7 @@ class Ratio:
     range: tuple[float, float] | None
     by_kind: dict[str, float]
     withheld: str = ""
+    note: str = ""
 
 
 def figures(system: str, runs: Sequence[Run]) -> Figures:
@@ -71,6 +72,7 @@ def figures(system: str, runs: Sequence[Run]) -> Figures:
 
 def ratio(system: str, reference: str, runs: Sequence[Run], equalities: Iterable[Equality]) -> Ratio:
     """The ratio, or why there is none. equalities: all comparisons that the two systems' texts rest on."""
+    equalities = list(equalities)
     for equality in equalities:
         if not equality.sound:
             why = f"{equality.system} differs from {equality.reference}: {equality.worst}"
@@ -80,7 +82,8 @@ def ratio(system: str, reference: str, runs: Sequence[Run], equalities: Iterable
     kinds = {kind: _mean(values) for kind, values in _group(pairs, lambda run: run.kind).items()}
     if not repeats:
         return Ratio(system, reference, None, None, {}, "nothing was decoded")
-    return Ratio(system, reference, median(repeats), (min(repeats), max(repeats)), kinds)
+    note = "other weights" if any(equality.other_weights for equality in equalities) else ""
+    return Ratio(system, reference, median(repeats), (min(repeats), max(repeats)), kinds, note=note)
 
 
 def why(plain: Figures, other: Figures, value: float) -> str:

@@ -15,17 +15,19 @@ from outrider.types import DraftTree, pack
 
 WIDTHS = (1, 8, 4, 2, 16, 5, 3, 9, 6, 12, 32, 24, 7, 10, 17, 20, 48, 64)
 REPEATS = 5
+WIDE = 8  # the width that is compared with 1 over a longer text
 FIRST_CHUNK = 32
 
 
 @dataclass(frozen=True)
 class Passes:
-    """table: seconds of a pass by width, one row of `context` tokens. Growths: relative, per further row or token."""
+    """table: seconds of a pass by width, one row of `context` tokens; the others as in CostModel."""
 
     table: dict[int, float]
     context: int
-    row_growth: float
-    context_growth: float
+    row: float
+    row_token: float
+    node_token: float
 
 
 @dataclass
@@ -43,9 +45,9 @@ class PassTimer:
         with self._free_rows():
             context = self._fill(0, 0, self.max_context, 0.15 * self.seconds)
             table = self._by_width(context, time.perf_counter() + 0.6 * self.seconds)
-            rows = self._row_growth(context, table)
-            longer = self._context_growth(context, table)
-        return Passes(dict(sorted(table.items())), context, rows, longer)
+            row = self._row(context, table)
+            row_token, node_token = self._tokens(context, table)
+        return Passes(dict(sorted(table.items())), context, row, row_token, node_token)
 
     @contextmanager
     def _free_rows(self) -> Generator[None]:
@@ -82,30 +84,47 @@ class PassTimer:
                     spent[width].append(seconds)
         return {width: median(seconds or [first[width]]) for width, seconds in spent.items()}
 
-    def _row_growth(self, context: int, table: dict[int, float]) -> float:
-        """Relative cost of a further row at an equal number of nodes."""
+    def _row(self, context: int, table: dict[int, float]) -> float:
+        """Seconds of a further row at an equal number of nodes."""
         num_rows = min(4, self.target.info.max_rows)
         if num_rows < 2 or num_rows not in table:
             return 0.0
-        for row in range(1, num_rows):
+        rows = list(range(num_rows))
+        for row in rows[1:]:
             self.target.copy(0, row, context)
-        seconds = self._median(lambda: self._pass(list(range(num_rows)), 1, context))
-        self.target.free(list(range(1, num_rows)))
-        return max(0.0, seconds / table[num_rows] - 1) / (num_rows - 1)
+        apart, together = self._medians(
+            lambda: self._pass([0], num_rows, context), lambda: self._pass(rows, 1, context)
+        )
+        self.target.free(rows[1:])
+        return max(0.0, together - apart) / (num_rows - 1)
 
-    def _context_growth(self, context: int, table: dict[int, float]) -> float:
-        """Relative cost of a further token in the row."""
-        longer = self._fill(0, context, 3 * context, 0.1 * self.seconds)
-        if longer < 1.5 * context:
-            return 0.0
-        seconds = self._median(lambda: self._pass([0], 1, longer))
-        return max(0.0, seconds / table[1] - 1) / (longer - context)
+    def _tokens(self, context: int, table: dict[int, float]) -> tuple[float, float]:
+        """Seconds of a further token of context, per row and per node: from two widths over a text and a longer one."""
+        row = min(1, self.target.info.max_rows - 1)  # beside the shorter text, if there is a second row
+        if row:
+            self.target.copy(0, row, context)
+        longer = self._fill(row, context, 3 * context, 0.15 * self.seconds)
+        if longer < 1.25 * context:
+            return 0.0, 0.0
+        wide = WIDE if WIDE in table else max(table)
+        lengths = (longer, context if row else None)
+        growth = [self._growth(row, width, *lengths, table[width]) / (longer - context) for width in (1, wide)]
+        node = max(0.0, growth[1] - growth[0]) / (wide - 1)
+        return max(0.0, growth[0] - node), node
 
-    def _median(self, once: Callable[[], float]) -> float:
-        times = [once()]
-        while len(times) < REPEATS and time.perf_counter() < self._end:
-            times.append(once())
-        return median(times[1:] or times)
+    def _growth(self, row: int, width: int, longer: int, shorter: int | None, known: float) -> float:
+        """Seconds that a pass over the longer text takes more. shorter: what row 0 holds; None: `known` is its time."""
+        if shorter is None:
+            return self._medians(lambda: self._pass([row], width, longer))[0] - known
+        long, short = self._medians(lambda: self._pass([row], width, longer), lambda: self._pass([0], width, shorter))
+        return long - short
+
+    def _medians(self, *ways: Callable[[], float]) -> list[float]:
+        """Of interleaved repeats, after a first that only warms up: two at least, more while there is time."""
+        rounds = [[way() for way in ways] for _ in range(2)]
+        while len(rounds) <= REPEATS and time.perf_counter() < self._end:
+            rounds.append([way() for way in ways])
+        return [median(times) for times in zip(*rounds[1:], strict=True)]
 
     def _pass(self, rows: Sequence[int], width: int, context: int) -> float:
         """Seconds of one pass over `width` nodes in each row; nothing is committed."""

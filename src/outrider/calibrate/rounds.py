@@ -44,7 +44,7 @@ def record(
     num_rounds: int,
     seconds: float,
 ) -> list[RoundStats]:
-    """At most so many rounds over these prompts at once, or as many as fit into the time; two at least."""
+    """At most so many rounds over these prompts at once, or as many as fit into the time; more than prompts anyway."""
     recorder = Recorder(plan)
     engine = Engine(target, drafters, policy=recorder)
     budget = (plan.max_depth + 1) * (num_rounds + 2)
@@ -54,7 +54,7 @@ def record(
         while not all(handle.done for handle in handles) and len(recorder.rounds) < num_rounds:
             engine.step()
             end = end or (time.perf_counter() + seconds if recorder.rounds else None)
-            if len(recorder.rounds) >= 2 and end and time.perf_counter() > end:
+            if len(recorder.rounds) > len(prompts) and end and time.perf_counter() > end:
                 break
     finally:
         for handle in handles:

@@ -19,7 +19,7 @@ from outrider.models import cache_folder as models_folder
 from outrider.policy.cost_model import CostModel, DraftCost
 from outrider.targets.base import Target, TargetInfo
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)

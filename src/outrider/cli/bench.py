@@ -13,9 +13,11 @@ from outrider.bench.report import show
 from outrider.bench.runner import run_bench
 from outrider.bench.runs import Run
 from outrider.bench.setup import set_up
-from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET
+from outrider.bench.store import restore_runs, save_runs
+from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET, Quantize
 from outrider.cli.quiet import quiet_loading
 from outrider.errors import OptionError, did_you_mean
+from outrider.files import check_writable
 from outrider.prompts import OWN, load_prompts
 from outrider.targets.loading import Backend as BackendName
 from outrider.targets.loading import choose_backend
@@ -34,6 +36,7 @@ Repeats = Annotated[int, typer.Option(help="How often everything is run.")]
 Threads = Annotated[int | None, typer.Option(help="Threads of all systems; default torch's.")]
 Dtype = Annotated[str | None, typer.Option(help="Of all weights; default the checkpoint's.")]
 Device = Annotated[str, typer.Option(help="Where everything runs.")]
+QuantizeTo = Annotated[Quantize | None, typer.Option("--quantize", help="Of our target alone: `int8`.")]
 Against = Annotated[
     str | None,
     typer.Option(help="Whom to compare with, with commas: transformers, llama.cpp, none. [default: the backend's own]"),
@@ -41,7 +44,8 @@ Against = Annotated[
 Backend = Annotated[BackendName, typer.Option(help="What scores for us: torch, llama.cpp (GGUF files), or auto.")]
 BackendOptions = Annotated[str | None, typer.Option(help="Of llama.cpp, such as threads=2,cache_type=q8_0.")]
 PEERS = {"torch": "transformers", "llama.cpp": "llama.cpp"}
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result with every single run to this file.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write every single run to this file, as it grows.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the --json file, if it is there.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -61,10 +65,12 @@ def bench(
     threads: Threads = None,
     dtype: Dtype = None,
     device: Device = "cpu",
+    quantize: QuantizeTo = None,
     backend: Backend = "auto",
     backend_options: BackendOptions = None,
     against: Against = None,
     json_file: JsonFile = None,
+    resume: Resume = False,
 ) -> None:
     """Compare speeds with plain decoding and other programs.
 
@@ -73,16 +79,33 @@ def bench(
     """
     if max_depth is not None and max_depth < 1:
         raise OptionError(f"max_depth is {max_depth}; it must be at least 1 (plain decoding is measured anyway)")
+    if resume and json_file is None:
+        raise OptionError("--resume needs --json FILE, the file to go on from")
+    check_writable(json_file, "--json")
     use_threads(threads)
-    peers = _peers(against, choose_backend(target, backend, dtype=dtype, device=device)[0])
+    chosen = choose_backend(target, backend, dtype=dtype, device=device, quantize=quantize)[0]
+    peers = _peers(against, chosen)
     prompts = load_prompts(suite, kinds.split(",") if kinds else None, num_prompts)
     drafters = drafter or [DEFAULT_DRAFTER]
+    settings = {
+        "target": target,
+        "suite": suite,
+        "drafters": drafters,
+        "max_depth": max_depth,
+        "max_new_tokens": max_new_tokens,
+        "policy": policy,
+        "quantize": quantize,
+        "backend": chosen,
+        "against": ",".join(peers) or "none",
+    }
+    earlier = restore_runs(json_file, settings) if resume and json_file else []
     with quiet_loading():
         ready = set_up(
             target,
             drafters,
             dtype=dtype,
             device=device,
+            quantize=quantize,
             max_depth=max_depth,
             policy=policy,
             backend=backend,
@@ -92,11 +115,13 @@ def bench(
     console = Console(stderr=True)
     for note in ready.notes:
         console.print(note, markup=False)
-    total, done = len(ready.systems) * len(prompts) * repeats, list[Run]()
+    total, done = len(ready.systems) * len(prompts) * repeats, list[Run](earlier)
     with console.status("warming up") as status, quiet_loading():
 
         def on_run(run: Run) -> None:
             done.append(run)
+            if json_file and len(done) % len(ready.systems) == 0:
+                save_runs(json_file, settings, done)
             status.update(
                 f"{len(done)} of {total} runs; last: {run.system} on {run.prompt_id}, {run.timing.rate:.1f} tok/s"
             )
@@ -106,14 +131,8 @@ def bench(
             prompts,
             max_new_tokens=max_new_tokens,
             repeats=repeats,
-            settings={
-                "suite": suite,
-                "drafters": drafters,
-                "max_depth": max_depth,
-                "policy": policy,
-                "backend": choose_backend(target, backend, dtype=dtype, device=device)[0],
-                "against": ",".join(peers) or "none",
-            },
+            settings=settings,
+            earlier=earlier,
             on_run=on_run,
         )
     if json_file:

@@ -1,7 +1,8 @@
 """`outrider calibrate`: what rounds cost here, measured once and kept for the automatic policy and the planner."""
 
 import json
-from datetime import UTC, datetime
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from outrider.api import drafters_by_name
 from outrider.calibrate.check import Checked, check, mean_error
 from outrider.calibrate.run import SECONDS, calibrated
-from outrider.calibrate.store import Calibration, describe, path_of
+from outrider.calibrate.store import Calibration, describe, find, path_of
 from outrider.charts.terminal import bar_lines
 from outrider.cli.options import DEFAULT_DRAFTER, DEFAULT_TARGET
 from outrider.cli.quiet import quiet_loading
@@ -54,34 +55,39 @@ def calibrate(
     """Measure what passes, drafts and rounds cost here."""
     if not seconds > 0:
         raise OptionError(f"seconds is {seconds}; it must be above 0")
+    drafters = made_drafters(drafter or [DEFAULT_DRAFTER])
     console = notes_console()
-    with console.status("loading") as status, quiet_loading():
-        loaded, drafters = load_parts(
-            target, drafter or [DEFAULT_DRAFTER], dtype=dtype, device=device, quantize=quantize, rows=max_rows
-        )
-        began = datetime.now(UTC).replace(microsecond=0)  # as the date is kept
+    with console.status(f"loading {target}") as status, quiet_loading():
+        loaded = load_parts(target, drafters, dtype=dtype, device=device, quantize=quantize, rows=max_rows)
+        began = time.perf_counter()
+        known = None if fresh else find(loaded)
         found = calibrated(loaded, drafters, seconds=seconds, fresh=fresh, on_step=status.update)
-        status.update("checking: rounds that the model was not made from")
-        checked = check(loaded, drafters, found.for_drafters(drafters)) if with_check else []
+        took = time.perf_counter() - began
+        costs = found.for_drafters(drafters)
+        checked = check(loaded, drafters, costs, on_step=status.update) if with_check else []
     path = path_of(found.key)
     if as_json:
         print(json.dumps(_as_dict(found, checked, path)))
     else:
-        if datetime.fromisoformat(found.date) < began:
-            console.print("measured earlier; --fresh measures again")
+        news = "measured earlier; --fresh measures again" if found == known else f"measured in {took:.1f} s"
+        console.print(news)
         print("\n".join([*_costs(found, drafters, path), *_errors(checked)]))
 
 
 def load_parts(
-    target: str, specs: list[str], *, dtype: str | None, device: str, quantize: str | None, rows: int
-) -> tuple[Target, dict[str, Drafter]]:
-    """The target, and the drafters bound to it under the names that an engine gives them."""
+    target: str, drafters: Mapping[str, Drafter], *, dtype: str | None, device: str, quantize: str | None, rows: int
+) -> Target:
+    """The target, the drafters bound to it."""
     from outrider.targets.loading import load_target
 
-    drafters = drafters_by_name([spec for spec in specs if spec != "none"])
     loaded = load_target(target, dtype=dtype, device=device, quantize=quantize, max_rows=rows)
     Engine(loaded, drafters)  # binds them
-    return loaded, drafters
+    return loaded
+
+
+def made_drafters(specs: Sequence[str]) -> dict[str, Drafter]:
+    """Under the names that an engine gives them; "none" is none. Raises OptionError."""
+    return drafters_by_name([spec for spec in specs if spec != "none"])
 
 
 def _costs(found: Calibration, drafters: dict[str, Drafter], path: Path) -> list[str]:
@@ -92,8 +98,8 @@ def _costs(found: Calibration, drafters: dict[str, Drafter], path: Path) -> list
         f"measured {found.date}, kept in {path}",
         f"one token: {1000 * one:.1f} ms ({costs.context} tokens of context); a round's overhead "
         f"{1000 * costs.overhead:.2f} ms",
-        f"a further row at equal width: {costs.row_growth:+.1%}; 100 more tokens of context: "
-        f"{100 * costs.context_growth:+.1%}",
+        f"a further row at equal width: {costs.row / one:+.1%}; 100 more tokens of context: "
+        f"{100 * (costs.row_token + costs.node_token) / one:+.1%}",
         "",
         "pass by width, in passes of width 1",
         *bar_lines(rows, level=1.0),
@@ -107,21 +113,21 @@ def _drafter(name: str, found: Calibration, drafter: Drafter, one: float) -> str
     if cost.free:
         return f"{name}: {1000 * cost.ask:.3f} ms a proposal ({cost.ask / one:.2%} of a pass)"
     return (
-        f"{name}: {1000 * cost.level:.1f} ms a token (c = {cost.level / one:.2f}), "
-        f"{1000 * cost.read:.2f} ms per token that it reads"
+        f"{name}: {1000 * cost.level:.1f} ms a token (c = {cost.level / one:.2f}; a further row "
+        f"{1000 * cost.level_row:+.1f} ms), {1000 * cost.read:.2f} ms per token that it reads"
     )
 
 
 def _errors(checked: list[Checked]) -> list[str]:
     if not checked:
         return []
-    head = ["", f"{'round':<28}{'nodes':>6}  {'predicted':>9}  {'measured':>9}  error"]
+    head = ["", f"{'round of':<20}{'rows':>5}{'tokens':>8}{'nodes':>7}{'predicted':>13}{'measured':>11}{'error':>8}"]
     rows = [
-        f"{one.setting:<28}{one.num_nodes:>6.1f}  {1000 * one.predicted:>6.1f} ms  {1000 * one.measured:>6.1f} ms  "
-        f"{one.error:+.1%}"
+        f"{one.setting:<20}{one.num_rows:>5}{one.context:>8.0f}{one.num_nodes:>7.1f}{1000 * one.predicted:>10.1f} ms"
+        f"{1000 * one.measured:>8.1f} ms{one.error:>+8.1%}"
         for one in checked
     ]
-    return [*head, *rows, f"mean absolute error {mean_error(checked):.1%}"]
+    return [*head, *rows, f"mean absolute error {mean_error(checked):.1%} over {len(checked)} settings"]
 
 
 def _as_dict(found: Calibration, checked: list[Checked], path: Path) -> dict[str, Any]:

@@ -7,17 +7,18 @@ from typing import Annotated
 
 import typer
 
-from outrider.api import drafters_by_name
 from outrider.calibrate.run import SECONDS, calibrated
-from outrider.cli.calibrate import load_parts
+from outrider.cli.calibrate import load_parts, made_drafters
 from outrider.cli.options import DEFAULT_TARGET
 from outrider.cli.quiet import quiet_loading
 from outrider.cli.terminal import notes_console
 from outrider.errors import OptionError
 from outrider.files import check_writable
+from outrider.planner.chance import spread
 from outrider.planner.forced import check_replayable
-from outrider.planner.replay import PLAIN
-from outrider.planner.report import report
+from outrider.planner.predict import Table
+from outrider.planner.replay import PLAIN, Setting
+from outrider.planner.report import recommended, report
 from outrider.planner.run import Planned, run_plan, work_key, work_path
 from outrider.planner.traffic import read_traffic
 from outrider.planner.verify import Verified
@@ -25,6 +26,8 @@ from outrider.planner.work import Work
 from outrider.prompts import OWN
 
 FAILED = 1
+MOST_ROWS = 16
+SHOWN = 3  # settings of each drafter in the terminal
 
 TargetName = Annotated[str, typer.Option("--target", help="The model whose words are wanted.")]
 Drafters = Annotated[
@@ -73,12 +76,12 @@ def plan(
     check_writable(out, "--out")
     check_writable(html, "--html")
     specs = split_specs(drafters)
-    check_replayable(drafters_by_name([spec for spec in specs if spec != "none"]))
+    made = made_drafters(specs)
+    check_replayable(made)
     console = notes_console()
-    with console.status("loading") as status, quiet_loading():
-        loaded, made = load_parts(
-            target, specs, dtype=dtype, device=device, quantize=quantize, rows=max(4, min(batch, 16))
-        )
+    with console.status(f"loading {target}") as status, quiet_loading():
+        rows = max(4, min(batch, MOST_ROWS))
+        loaded = load_parts(target, made, dtype=dtype, device=device, quantize=quantize, rows=rows)
         samples = read_traffic(traffic, loaded, limit=num_samples, max_new_tokens=max_new_tokens)
         found = calibrated(loaded, made, seconds=seconds, on_step=status.update)
         key = work_key(loaded, made, samples, found.key, max_new_tokens=max_new_tokens)
@@ -123,20 +126,29 @@ def split_specs(words: str) -> list[str]:
 def _text(planned: Planned, out: Path | None, html: Path | None) -> str:
     table, batch = planned.table, int(planned.settings["batch"])
     lines = [f"{len(table.samples)} samples, {table.rounds(PLAIN).tokens} tokens; predicted at batch size {batch}:", ""]
-    lines.append(f"{'setting':<28}{'tokens/round':>13}{'tok/s':>9}{'x plain':>9}")
-    for setting in [*table.ranked(batch)[:8], PLAIN]:
-        one = table.priced(setting, batch)
-        gain = table.speedup(setting, batch)
-        lines.append(f"{setting!s:<28}{one.tokens_per_round:>13.2f}{one.speed:>9.1f}{gain:>9.2f}")
+    lines.append(f"{'setting':<28}{'tokens/round':>13}{'tok/s':>9}{'x plain':>9}  9 in 10 lie in")
+    for setting in [*_few(table, batch), PLAIN]:
+        one, gain = table.priced(setting, batch), table.speedup(setting, batch)
+        shown = f"{setting!s:<28}{one.tokens_per_round:>13.2f}{one.speed:>9.1f}{gain:>9.2f}"
+        lines.append(f"{shown}  {spread(table, setting, batch)}" if setting != PLAIN else shown)
+    where = "in the report" if html else "in a report: --html FILE"
+    lines += ["", f"the best {SHOWN} of each drafter; all {len(table.found)} settings at every batch size are {where}"]
     if planned.verified:
         lines += ["", f"{'run for real':<28}{'predicted':>13}{'measured':>9}{'x plain':>9}  text"]
         lines += [_run_line(one, planned.verified[0]) for one in planned.verified]
     profile = planned.profile
-    what = "auto" if profile.policy == "auto" else f"{profile.drafter}, depth {profile.max_depth}"
-    lines += ["", f"recommended: {what}" + (" (plain decoding)" if profile.max_depth == 0 else "")]
+    lines += ["", f"recommended: {recommended(profile)}"]
+    lines += [f"  {profile.about['why']}"]
     lines += [f"profile: {out} (outrider generate --profile {out})"] if out else []
     lines += [f"report: {html}"] if html else []
     return "\n".join(lines)
+
+
+def _few(table: Table, batch: int) -> list[Setting]:
+    """The best settings of every drafter, the fastest drafter first."""
+    drafters = [setting.drafter for setting in table.best_of_each(batch) if setting != PLAIN]
+    ranked = table.ranked(batch)
+    return [s for name in drafters for s in [s for s in ranked if s.drafter == name][:SHOWN]]
 
 
 def _run_line(one: Verified, plain: Verified) -> str:

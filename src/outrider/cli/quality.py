@@ -19,6 +19,7 @@ Target = Annotated[str, typer.Option(help="The model.")]
 To = Annotated[Quantize, typer.Option("--quantize", help="What it is compared with.")]
 Texts = Annotated[str, typer.Option(help=f"What both read: {OWN!r}, or a .jsonl file of prompts.")]
 Limit = Annotated[int | None, typer.Option("--num-prompts", help="At most so many, from all kinds in turn.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Longest = Annotated[int, typer.Option("--max-tokens", help="Of each text, its first tokens.")]
 
 
@@ -32,10 +33,11 @@ def quality(
     texts: Texts = OWN,
     num_prompts: Limit = None,
     max_tokens: Longest = 512,
+    as_json: AsJson = False,
 ) -> None:
     """Measure what smaller weights change in a model.
 
-    Perplexity and agreement of first choices, before and after; the last line is one JSON object.
+    Perplexity and agreement of first choices, before and after.
     """
     if max_tokens < 2:
         raise OptionError(f"max_tokens is {max_tokens}; a text needs at least 2")
@@ -43,12 +45,14 @@ def quality(
     console = Console(stderr=True)
     before, after = (_readings(target, how, prompts, max_tokens, console) for how in (None, quantize))
     found = compare(before, after)
+    if as_json:
+        print(json.dumps({"target": target, "quantize": quantize, **dataclasses.asdict(found), "at": environment()}))
+        return
     print(
         f"{target} over {found.num_tokens} tokens: perplexity {found.perplexity_before:.3f} as it is, "
         f"{found.perplexity_after:.3f} in {quantize}; first choices equal {found.agreement:.1%}; "
         f"log-probability of the text changes by {found.mean_change:.4f} on average"
     )
-    print(json.dumps({"target": target, "quantize": quantize, **dataclasses.asdict(found), "at": environment()}))
 
 
 def _readings(

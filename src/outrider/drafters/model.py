@@ -66,6 +66,7 @@ class ModelDrafter(Drafter):
     quantize: str | None = None
     backend: str = "auto"
     _tellers: dict[int, Retelling] = field(default_factory=dict[int, Retelling], init=False, repr=False)
+    _loaded: Target | None = field(default=None, init=False, repr=False)  # by name, for every target it is bound to
 
     def __post_init__(self) -> None:
         for option in ("branches", "beam", "draft_vocab"):
@@ -104,14 +105,19 @@ class ModelDrafter(Drafter):
         self._tellers.clear()
 
     def _load(self, target: TargetView) -> Target:
-        return load_target(
-            str(self.model),
-            backend=self.backend,
-            dtype=self.dtype,
-            device=self.device or str(target.info.device),
-            max_rows=target.info.max_rows,
-            quantize=self.quantize,
-        )
+        """The model of that name; read again only if the one that is here does not do for this target."""
+        place, known = self.device or str(target.info.device), self._loaded
+        if known is None or known.info.max_rows < target.info.max_rows or str(known.info.device) != place:
+            known = self._loaded = load_target(
+                str(self.model),
+                backend=self.backend,
+                dtype=self.dtype,
+                device=place,
+                max_rows=target.info.max_rows,
+                quantize=self.quantize,
+            )
+        known.free(range(known.info.max_rows))
+        return known
 
     def end(self, row: int) -> None:
         self._tellers.pop(row, None)

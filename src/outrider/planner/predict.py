@@ -34,9 +34,9 @@ def price(setting: Setting, rounds: Rounds, costs: CostModel, batch: int, contex
     score = _pass(costs, nodes * batch, batch, context)
     cost = costs.drafters.get(setting.drafter)
     levels, asked = rounds.levels / rounds.rounds, rounds.asked / rounds.rounds
-    draft = 0.0 if cost is None else cost.ask * batch * asked if cost.free else cost.level * levels
-    total = score + draft + costs.overhead
-    return Priced(setting, batch, yielded, draft, score, costs.overhead, batch * yielded / total)
+    draft = 0.0 if cost is None else cost.seconds(levels, batch) * (asked if cost.free else 1)
+    rest = costs.rest_seconds(batch)
+    return Priced(setting, batch, yielded, draft, score, rest, batch * yielded / (score + draft + rest))
 
 
 def _pass(costs: CostModel, nodes: float, batch: int, context: float) -> float:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Profile:
             raise OptionError(f"the profile's policy is {self.policy!r}; it must be auto or fixed")
         if self.policy == "fixed" and (self.drafter is None or self.max_depth is None):
             raise OptionError("a fixed profile needs a drafter and max_depth")
-        if self.drafter not in (None, "none", *drafters_by_name(self.drafters)):
+        if self.drafter not in (None, "none", *self._made):
             raise OptionError(f"the profile's drafter is {self.drafter!r}, which is none of its drafters")
 
     def save(self, path: Path) -> None:
@@ -59,14 +60,24 @@ class Profile:
         """How its target is loaded."""
         return {"dtype": self.dtype, "device": self.device, "quantize": self.quantize}
 
-    def make_drafters(self) -> dict[str, Drafter]:
+    @cached_property
+    def _made(self) -> dict[str, Drafter]:
         return drafters_by_name(self.drafters)
 
+    def make_drafters(self) -> dict[str, Drafter]:
+        """Its drafters under the names that requests use; the same ones every time, so for one engine."""
+        return dict(self._made)
+
     def make_policy(self) -> str | Policy:
-        """What an engine takes."""
+        """What an engine takes. A request that names another of the drafters gets it as deep as that one prefers."""
         if self.policy == "auto":
             return "auto"
-        return FixedPolicy(self.drafter or "none", self.max_depth or 0, self.max_nodes)
+        others = {
+            name: FixedPolicy(name, one.preferred_depth, one.preferred_nodes)
+            for name, one in self._made.items()
+            if name != self.drafter
+        }
+        return FixedPolicy(self.drafter or "none", self.max_depth or 0, self.max_nodes, others)
 
 
 def load_profile(path: Path) -> Profile:

@@ -1,8 +1,8 @@
 """Drafters over texts that are known already: what would have been kept, without a pass of the target.
 
 Under the rule `identical` the text does not depend on what is drafted, so a known answer tells exactly which draft
-tokens would have been kept. Free drafters are run over it for real, round by round, in each setting. One that drafts
-with a model is asked once at every place (forced.py); a chain is kept as far as its tokens are right.
+tokens would have been kept. Drafters are run over it for real, round by round, in each setting. One that drafts chains
+with a model is asked once at every place instead (forced.py); a chain is kept as far as its tokens are right.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,10 @@ PLAIN = Setting("none", 0, 0)
 
 @dataclass(frozen=True)
 class Rounds:
-    """One sample in one setting: rounds until it was written. kept[i]: rounds in which level i+1 was kept."""
+    """One sample in one setting: rounds until it was written. kept[i]: rounds in which level i+1 was kept.
+
+    nodes, levels: drafted in all; asked: rounds in which a draft was asked for.
+    """
 
     tokens: int
     rounds: int
@@ -99,8 +102,8 @@ def read(target: Target, tokens: Sequence[int]) -> None:
         target.prefill([ROW], [list(tokens[start : start + CHUNK])])
 
 
-def replay_free(drafter: Drafter, sample: Sample, setting: Setting, target: Target, logits: TextLogits) -> Rounds:
-    """A free drafter run over the answer as the engine would run it."""
+def replay_run(drafter: Drafter, sample: Sample, setting: Setting, target: Target, logits: TextLogits) -> Rounds:
+    """A drafter run over the answer as the engine would run it."""
     plan = Plan(setting.drafter, setting.max_depth, max(setting.max_nodes, setting.max_depth))
     params = greedy(target)
     done = Rounds(0, 0, 0, 0)
@@ -175,10 +178,16 @@ def _observe(
     """Tell the drafter what became of its tree; of nodes off the kept path the target's opinion is not known."""
     if type(drafter).observe is Drafter.observe:
         return
-    shown = tree.keep(path) if drafter.watches_logits else tree
-    outcome = Outcome(tuple(range(len(path))) if drafter.watches_logits else tuple(path), next_token)
-    if drafter.watches_logits:
+    watches = _watches_logits(drafter)
+    shown = tree.keep(path) if watches else tree
+    outcome = Outcome(tuple(range(len(path))) if watches else tuple(path), next_token)
+    if watches:
         scored = Scored(logits.after(range(place, place + len(path))))
         drafter.observe(ROW, shown, outcome, scored, range(len(path)))
     else:
         drafter.observe(ROW, shown, outcome, Scored(torch.empty(0, 0)), range(len(tree.tokens)))
+
+
+def _watches_logits(drafter: Drafter) -> bool:
+    """It, or a part of it."""
+    return drafter.watches_logits or any(map(_watches_logits, getattr(drafter, "parts", ())))

@@ -12,19 +12,19 @@ from outrider.calibrate.store import describe
 from outrider.drafters.base import Drafter
 from outrider.engine.engine import Engine
 from outrider.errors import OptionError
-from outrider.planner.forced import forced
+from outrider.planner.chance import spread
 from outrider.planner.predict import Table
 from outrider.planner.profile import Profile
-from outrider.planner.replay import PLAIN, Rounds, Setting, TextLogits, plain_rounds, replay_chain, replay_free
+from outrider.planner.recommend import Advice, advise
+from outrider.planner.replay import PLAIN, Rounds, Setting, plain_rounds
 from outrider.planner.traffic import Sample
-from outrider.planner.verify import Verified, candidates, verify
+from outrider.planner.verify import Verified, candidates, groups_of, verify
+from outrider.planner.ways import replay, settings_of
 from outrider.planner.work import Work
 from outrider.policy.cost_model import CostModel
 from outrider.sampling.params import NEUTRAL
 from outrider.targets.base import Target
 
-DEPTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
-TREES = ((3, 8), (4, 12), (6, 16), (6, 24), (8, 32))  # (depth, nodes), for drafters that branch
 BEST = 3
 Step = Callable[[str], None]
 
@@ -57,7 +57,10 @@ def run_plan(
     num_verified: int = 4,
     on_step: Step = lambda words: None,
 ) -> Planned:
-    """costs: calibrated, with the drafters under their names. num_verified: samples of the real runs; 0 for none."""
+    """costs: calibrated, with the drafters under their names. num_verified: samples of the real runs; 0 for none.
+
+    Real runs have `batch` requests at a time, as far as there are samples and rows.
+    """
     if not drafters:
         raise OptionError("there is no drafter to plan with; name some with --drafters lookup,suffix")
     answered = _answered(target, samples, work, max_new_tokens, on_step)
@@ -68,15 +71,16 @@ def run_plan(
     best = [setting for setting in table.ranked(batch) if setting != PLAIN][:BEST]
     verified: list[Verified] = []
     if num_verified:
-        chosen = candidates(best, {s: table.priced(s).speed for s in [PLAIN, *best]})
-        few = answered[:num_verified]
+        groups = groups_of(answered, num_verified, min(batch, target.info.max_rows))
+        chosen = candidates(best, {s: table.priced(s, len(groups[0])).speed for s in [PLAIN, *best]})
 
         def once(step: str, make: Callable[[], Any]) -> Any:
             on_step(f"real runs: {step.removeprefix('run ')}")
             return work.once(step, make)
 
-        verified = verify(target, drafters, costs, chosen, few, max_new_tokens=max_new_tokens, once=once)
-    profile = _recommend(target, drafters, specs, table, verified, batch)
+        verified = verify(target, drafters, costs, chosen, groups, max_new_tokens=max_new_tokens, once=once)
+    advice = advise(table, verified, batch)
+    profile = _profile(target, drafters, specs, advice, _about(table, advice, verified, batch))
     about = {"batch": batch, "max_new_tokens": max_new_tokens, "samples": len(answered)}
     return Planned(table, profile, verified, about)
 
@@ -90,7 +94,9 @@ def work_key(
 ) -> dict[str, Any]:
     """Everything that a plan's work depends on."""
     texts = [(sample.id, sample.kind, sample.prompt, sample.answer) for sample in samples]
-    return {"calibration": machine_key, "drafters": [describe(d) for d in drafters.values()], "samples": texts, **more}
+    settings = [str(setting) for name, one in drafters.items() for setting in settings_of(name, one)]
+    made = [describe(one) for one in drafters.values()]
+    return {"calibration": machine_key, "drafters": made, "settings": settings, "samples": texts, **more}
 
 
 def work_path(out: Path | None) -> Path | None:
@@ -119,62 +125,45 @@ def _replayed(
     name: str, drafter: Drafter, samples: Sequence[Sample], target: Target, work: Work, on_step: Step
 ) -> dict[Setting, dict[str, Rounds]]:
     """Every setting of one drafter on every sample."""
-    settings = [Setting(name, depth, depth) for depth in DEPTHS]
-    if drafter.free and drafter.preferred_nodes > drafter.preferred_depth:
-        settings += [Setting(name, depth, nodes) for depth, nodes in TREES]
+    settings = settings_of(name, drafter)
     found: dict[Setting, dict[str, Rounds]] = {setting: {} for setting in settings}
     for number, sample in enumerate(samples, 1):
         on_step(f"replaying {name}: {number} of {len(samples)}")
-        make = lambda s=sample: _replay(name, drafter, s, settings, target)  # noqa: E731
+        make = lambda s=sample: [_plain_values(one) for one in replay(drafter, s, settings, target)]  # noqa: E731
         rows = work.once(f"replay {name} {sample.id}", make)
         for setting, row in zip(settings, rows, strict=True):
             found[setting][sample.id] = Rounds(*row[:4], kept=tuple(row[4]), asked=row[5])
     return found
 
 
-def _replay(
-    name: str, drafter: Drafter, sample: Sample, settings: Sequence[Setting], target: Target
-) -> list[list[Any]]:
-    """Plain values, setting by setting."""
-    if drafter.free:
-        logits = TextLogits(target, sample)
-        done = [replay_free(drafter, sample, setting, target, logits) for setting in settings]
-    else:
-        right = forced(name, drafter, sample, target)
-        done = [replay_chain(right, setting.max_depth) for setting in settings]
-    return [[one.tokens, one.rounds, one.nodes, one.levels, list(one.kept), one.asked] for one in done]
+def _plain_values(one: Rounds) -> list[Any]:
+    return [one.tokens, one.rounds, one.nodes, one.levels, list(one.kept), one.asked]
 
 
-def _recommend(
-    target: Target,
-    drafters: Mapping[str, Drafter],
-    specs: Sequence[str],
-    table: Table,
-    verified: Sequence[Verified],
-    batch: int,
+def _profile(
+    target: Target, drafters: Mapping[str, Drafter], specs: Sequence[str], advice: Advice, about: Mapping[str, Any]
 ) -> Profile:
-    """The fastest that was really run and wrote plain decoding's text; without runs, the one predicted fastest."""
-    ranked = table.ranked(batch)
-    by_name = {str(setting): setting for setting in ranked}
-    sound = [one for one in verified if not one.differs]
-    fastest = max(sound, key=lambda one: one.speed, default=None)
-    about: dict[str, Any] = {"batch": batch, "samples": len(table.samples)}
-    if fastest is not None:
-        plain = next(one for one in verified if one.name == str(PLAIN))
-        about |= {"measured_tokens_per_second": fastest.speed, "measured_plain": plain.speed}
-        if fastest.name == "auto":
-            return Profile(target.info.name, tuple(specs), "auto", about=about)
-    setting = by_name[fastest.name] if fastest else ranked[0]
-    about |= {
-        "predicted_tokens_per_second": table.priced(setting, batch).speed,
-        "predicted_speedup": table.speedup(setting, batch),
-    }
+    """Specs in the order of the drafters. A fixed profile has its own drafter alone."""
+    name, setting = target.info.name, advice.setting
+    if setting is None:
+        return Profile(name, tuple(specs), "auto", about=about)
+    kept = () if setting == PLAIN else (specs[list(drafters).index(setting.drafter)],)
     return Profile(
-        target.info.name,
-        (specs[list(drafters).index(setting.drafter)],) if setting != PLAIN else (),
-        "fixed",
-        setting.drafter,
-        setting.max_depth,
-        setting.max_nodes,
-        about=about,
+        name, kept, "fixed", setting.drafter, setting.max_depth, max(setting.max_nodes, setting.max_depth), about=about
     )
+
+
+def _about(table: Table, advice: Advice, verified: Sequence[Verified], batch: int) -> dict[str, Any]:
+    """What the profile rests on."""
+    about: dict[str, Any] = {"batch": batch, "samples": len(table.samples), "why": advice.why}
+    name = "auto" if advice.setting is None else str(advice.setting)
+    if chosen := next((one for one in verified if one.name == name), None):
+        about |= {"measured_tokens_per_second": chosen.speed, "measured_plain": verified[0].speed}
+    if advice.setting is not None:
+        low = spread(table, advice.setting, batch)
+        about |= {
+            "predicted_tokens_per_second": table.priced(advice.setting, batch).speed,
+            "predicted_speedup": table.speedup(advice.setting, batch),
+            "predicted_speedup_range": [low.low, low.high],
+        }
+    return about

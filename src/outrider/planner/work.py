@@ -13,7 +13,7 @@ from typing import Any
 from outrider.errors import OptionError
 from outrider.files import write_whole
 
-VERSION = 1
+VERSION = 2
 
 
 class Work:
