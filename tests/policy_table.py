@@ -1,4 +1,4 @@
-"""Prints docs/policy.md's table: the automatic policy in all simulated worlds, over plain / over the best fixed setting.
+"""Prints docs/policy.md's table: the automatic policy in simulated worlds, over plain / over the best fixed setting.
 
     python tests/policy_table.py
 

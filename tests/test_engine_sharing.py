@@ -2,15 +2,17 @@
 
 import gc
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from helpers import World, run, tokens_of, with_text
-from outrider import Engine
+from outrider import Completion, Engine
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.engine.engine import Handle
+from outrider.engine.turn import Turn
 from outrider.errors import CapacityError, PairingError
 from outrider.targets.base import Target
 
@@ -36,6 +38,48 @@ def test_two_engines_in_turns_on_one_target(prompts: tuple[list[int], list[int]]
                     engine.step()
         assert [handle.completion.token_ids for handle in handles] == [plain(prompt, 12) for prompt in prompts]
         assert [handle.completion.stats.recomputed for handle in handles] == [0, 0]
+
+
+def test_engines_on_one_target_stepped_by_a_thread_each() -> None:
+    """Every request gets plain decoding's text, nothing is computed twice, and no engine starves another."""
+    target = WORLD.target(max_rows=6)
+    engines = [Engine(target, LookupDrafter(), prefill_chunk=3) for _ in range(3)]
+    prompts, found = [[1, 2], [4, 4], LONG], dict[int, list[Completion]]()
+    done: list[int] = []
+
+    def work(place: int) -> None:
+        for _ in range(20):
+            found.setdefault(place, []).append(engines[place].generate(prompts[place], max_new_tokens=12))
+            done.append(place)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for place, prompt in enumerate(prompts):
+        assert [one.token_ids for one in found[place]] == [plain(prompt, 12)] * 20
+        assert not any(one.stats.recomputed for one in found[place])
+    assert set(done[:20]) == {0, 1, 2}
+
+
+def test_a_turn_is_fair_and_may_be_taken_again_within() -> None:
+    turn, order = Turn(), list[int]()
+
+    def work(place: int) -> None:
+        for _ in range(3):
+            with turn, turn:
+                order.append(place)
+                time.sleep(0.01)
+
+    with turn:
+        threads = [threading.Thread(target=work, args=(place,)) for place in range(3)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.05)
+    for thread in threads:
+        thread.join(10)
+    assert order == [0, 1, 2] * 3
 
 
 def test_an_engine_without_a_row_says_who_has_them() -> None:

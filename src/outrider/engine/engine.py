@@ -2,7 +2,7 @@
 
 One round runs in one direction: plan, propose, score, probabilities, accept, commit, observe, deliver. Rows join and
 leave between rounds, each with its own settings, drafter, depth and progress. One thread steps it; others may submit
-and cancel, which takes effect between two steps.
+and cancel, which takes effect between two steps. Engines on one target may have a thread each: they take turns.
 """
 
 from collections import deque
@@ -17,6 +17,7 @@ from outrider.drafters.base import Drafter, TargetView
 from outrider.drafters.none import NoDrafter
 from outrider.engine.completion import Completion, TokenEvent
 from outrider.engine.drafting import Drafting
+from outrider.engine.leases import leases_of
 from outrider.engine.observe import Observer, Observers, OnRound
 from outrider.engine.request import Prompt, Request, encode_prompt
 from outrider.engine.round import Rounds
@@ -116,6 +117,7 @@ class Engine:
         self._plain_because = plain_because
         self._ids = count()
         self._lock = RLock()  # held by the thread that is in a step
+        self._turn = leases_of(target).turn  # and this one, since other engines may compute with the same target
         self._cancels: deque[Row] = deque()
         self._stepping = False
 
@@ -166,7 +168,8 @@ class Engine:
         try:
             handle.row.finish("cancelled")
             if not self._stepping:
-                self._schedule.release()
+                with self._turn:
+                    self._schedule.release()
         finally:
             self._lock.release()
 
@@ -240,7 +243,7 @@ class Engine:
 
         An exception here (only a target's own, or an interrupt) leaves every row at its last committed token.
         """
-        with self._lock:
+        with self._lock, self._turn:
             return self._step()
 
     def _step(self) -> list[TokenEvent]:
@@ -270,7 +273,7 @@ class Engine:
 
         Returns whether any of them went well; if none did, the target itself is to blame.
         """
-        with self._lock:
+        with self._lock, self._turn:
             if self._stepping:
                 raise EngineError("the engine cannot be run from within a step")
             self._stepping = True
