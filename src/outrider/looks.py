@@ -1,16 +1,19 @@
 """How tokens of different origin look in a terminal: in colours, or in marks where there are none."""
 
+from typing import TYPE_CHECKING
+
 from rich.style import Style
 
-from outrider.engine.completion import Origin
+if TYPE_CHECKING:
+    from outrider.engine.completion import Origin
 
-STYLES: dict[Origin, Style] = {
+STYLES: "dict[Origin, Style]" = {
     "accepted": Style(color="green"),
     "recovered": Style(color="yellow", underline=True),
     "bonus": Style(color="cyan", bold=True),
 }
-MARKS: dict[Origin, tuple[str, str]] = {"accepted": ("", ""), "recovered": ("⟦", "⟧"), "bonus": ("«", "»")}
-MEANINGS: dict[Origin, str] = {
+MARKS: "dict[Origin, tuple[str, str]]" = {"accepted": ("", ""), "recovered": ("⟦", "⟧"), "bonus": ("«", "»")}
+MEANINGS: "dict[Origin, str]" = {
     "accepted": "(draft kept)",
     "recovered": "(draft rejected)",
     "bonus": "(nothing rejected)",

@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from outrider.errors import ModelError, did_you_mean
 
+DEFAULT_TARGET = "smollm2-135m"  # of every command that needs one
 Progress = Callable[[str], None]
 CHUNK = 1 << 24  # bytes
 MEMBER = re.compile(r"\.gguf(\.part\d+)?$|/data/.*\.bin$")

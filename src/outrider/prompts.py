@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.errors import OptionError, PromptError, did_you_mean
-from outrider.targets.base import Tokenizer
+
+if TYPE_CHECKING:
+    from outrider.targets.base import Tokenizer
 
 OWN = "own"
 
@@ -27,7 +29,7 @@ class TestPrompt:
     kind: str
     prompt: str | list[int] | list[Mapping[str, Any]]
 
-    def encode(self, tokenizer: Tokenizer | None) -> list[int]:
+    def encode(self, tokenizer: "Tokenizer | None") -> list[int]:
         """The token ids. Chat goes through the model's chat template. Raises PromptError without a tokenizer."""
         if not isinstance(self.prompt, str) and not (self.prompt and isinstance(self.prompt[0], Mapping)):
             return [int(token) for token in self.prompt]  # pyright: ignore[reportArgumentType]

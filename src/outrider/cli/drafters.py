@@ -1,22 +1,21 @@
 """`outrider drafters`: what drafts there are, and which layers of a model make the best `self` drafter."""
 
 import dataclasses
-import inspect
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from outrider.bench.layers import LayerSearch, Trial, written
-from outrider.cli.options import DEFAULT_TARGET
+from outrider.cli.outline import drafters as told_drafters
 from outrider.cli.quiet import quiet_loading
 from outrider.cli.terminal import notes_console, text_console, wrapped
-from outrider.drafters.base import Drafter
-from outrider.drafters.registry import available_drafters, drafter_class, options_of
-from outrider.engine.engine import Engine
 from outrider.errors import OptionError
+from outrider.models import DEFAULT_TARGET
 from outrider.prompts import OWN, load_prompts
+
+if TYPE_CHECKING:
+    from outrider.bench.layers import Trial
 
 NUM_TEXTS, NUM_TOKENS = 4, 48  # the texts that a search is made on: the target's own, greedy
 
@@ -41,10 +40,10 @@ def drafters(context: typer.Context) -> None:
     """
     if context.invoked_subcommand:
         return
-    for name in available_drafters():
-        print(wrapped(f"{name:10}{about(drafter_class(name))}", indent=10))
-        for option, field in options_of(name).items():
-            print(wrapped(f"{'':10}{option}{default(field)}", indent=14))
+    for name, told in told_drafters().items():
+        print(wrapped(f"{name:10}{told.about}", indent=10))
+        for option in told.options:
+            print(wrapped(f"{'':10}{option}", indent=14))
 
 
 def tune_self(
@@ -55,7 +54,9 @@ def tune_self(
     as_json: AsJson = False,
 ) -> None:
     """Try parts of a model's layers as its own drafter, on text that it writes; print what each would gain."""
-    from outrider.targets.hf.loader import load_target  # slow import: transformers
+    from outrider.bench.layers import LayerSearch, written  # slow imports: torch, transformers
+    from outrider.engine.engine import Engine
+    from outrider.targets.hf.loader import load_target
 
     notes = notes_console()
     chosen = load_prompts(prompts, limit=NUM_TEXTS)
@@ -75,7 +76,7 @@ def tune_self(
     show_trials(trials, as_json)
 
 
-def show_trials(trials: list[Trial], as_json: bool) -> None:
+def show_trials(trials: "list[Trial]", as_json: bool) -> None:
     """The table, best first, and what to write on the command line."""
     ranked = sorted(trials, key=lambda trial: -trial.forecast.speedup)
     if as_json:
@@ -94,15 +95,3 @@ def show_trials(trials: list[Trial], as_json: bool) -> None:
         print("none of these would be faster than plain decoding here; another drafter will do better")
     else:
         print(f"use: --drafter {best.spec}")
-
-
-def about(cls: type[Drafter]) -> str:
-    """The first line of its file's docstring, which says what it does."""
-    module = inspect.getmodule(cls)
-    return inspect.cleandoc((module and module.__doc__) or "").partition("\n")[0]
-
-
-def default(field: dataclasses.Field[Any]) -> str:
-    """` = 3`, or ` (required)`."""
-    required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    return " (required)" if required else f" = {field.default}"

@@ -15,25 +15,43 @@ from typing import NoReturn
 import typer
 
 import outrider.cli as package
+from outrider.cli.outline import commands
 from outrider.errors import OptionError, OutriderError, PromptError
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
+HELP = ("-h", "--help")
 
 
 def make_app(asked: str | None = None) -> typer.Typer:
     """The app with the command `asked`, or with all: one file of this folder each, which registers it."""
+    app = _empty_app()
+    for name in [asked] if asked else _files():
+        module = import_module(f"{package.__name__}.{name}")
+        if hasattr(module, "register"):
+            module.register(app)
+    return app
+
+
+def help_app() -> typer.Typer:
+    """The app for `--help` alone: commands that can be listed and not run, made without importing them."""
+    app = _empty_app()
+    for name, told in commands().items():
+        if told.is_group:
+            app.add_typer(typer.Typer(help=told.about), name=name)
+        else:
+            app.command(name, help=told.about)(lambda: None)
+    return app
+
+
+def _empty_app() -> typer.Typer:
     app = typer.Typer(
         help="Exact speculative decoding: the same text as the target model alone, sooner.",
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        context_settings={"help_option_names": list(HELP), "max_content_width": 100},
     )
     app.callback()(lambda: None)  # so that a single command still is called by its name
-    for name in [asked] if asked else _files():
-        module = import_module(f"{package.__name__}.{name}")
-        if hasattr(module, "register"):
-            module.register(app)
     return app
 
 
@@ -52,7 +70,8 @@ def run(args: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         words = ["version"]
     try:
-        result = make_app(_asked(words))(args=words, standalone_mode=False, prog_name="outrider")
+        app = help_app() if words[0] in HELP else make_app(_asked(words))
+        result = app(args=words, standalone_mode=False, prog_name="outrider")
         sys.stdout.flush()  # a pipe that nobody reads any more shows here, not when the interpreter ends
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED

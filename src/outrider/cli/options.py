@@ -18,6 +18,7 @@ import typer
 
 from outrider.api import load
 from outrider.errors import OptionError
+from outrider.models import DEFAULT_TARGET as DEFAULT_TARGET
 from outrider.sampling.params import LogitsProcessor, SamplingParams
 from outrider.targets.base import Exactness
 from outrider.targets.loading import Backend
@@ -34,7 +35,6 @@ Quantize = typing.Literal["int8"]
 AnyQuantize: typing.TypeAlias = typing.Literal["int8"] | None
 PolicyName = typing.Literal["auto", "fixed"]
 
-DEFAULT_TARGET = "smollm2-135m"
 DEFAULT_DRAFTER = "lookup"
 
 _ENGINE: dict[str, tuple[Any, str]] = {

@@ -4,12 +4,15 @@ import re
 import shutil
 import sys
 import textwrap
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from outrider.engine.completion import Origin, TokenEvent
 from outrider.looks import MARKS, MEANINGS, STYLES
+
+if TYPE_CHECKING:
+    from outrider.engine.completion import Origin, TokenEvent
 
 
 def text_console() -> Console:
@@ -31,7 +34,7 @@ def legend(console: Console) -> Text:
     return line
 
 
-def styled(text: str, origin: Origin | None, console: Console, *, marks: bool = True) -> Text:
+def styled(text: str, origin: "Origin | None", console: Console, *, marks: bool = True) -> Text:
     """A piece of text in its origin's style; in its marks where there is no terminal to show one."""
     if origin is None:
         return Text(text)
@@ -40,7 +43,7 @@ def styled(text: str, origin: Origin | None, console: Console, *, marks: bool = 
     return Text(_marked(text, origin) if marks else text)
 
 
-def show(event: TokenEvent, console: Console, *, marks: bool = False) -> None:
+def show(event: "TokenEvent", console: Console, *, marks: bool = False) -> None:
     """Print a token event's text at once."""
     console.print(styled(event.text, event.origin, console, marks=marks), end="")
     console.file.flush()
@@ -52,7 +55,7 @@ def wrapped(line: str, indent: int) -> str:
     return textwrap.fill(line, max(width, indent + 20), subsequent_indent=" " * indent, drop_whitespace=True)
 
 
-def _marked(text: str, origin: Origin) -> str:
+def _marked(text: str, origin: "Origin") -> str:
     """Marks around what can be seen: white space stays outside."""
     before, after = MARKS[origin]
     lead, core, trail = re.fullmatch(r"(\s*)(.*?)(\s*)", text, re.DOTALL).groups()  # pyright: ignore
