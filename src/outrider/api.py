@@ -41,6 +41,7 @@ def load(
     allow_plain: bool = False,
     on_round: Callable[[RoundTrace], None] | None = None,
     reuse_prefixes: bool = False,
+    memory_floor: int | None = None,
     trace: str | Path | None = None,
     **drafter_options: Any,
 ) -> Engine:
@@ -59,6 +60,7 @@ def load(
     allow_plain: a drafter that cannot be loaded or does not fit the target is warned about, and the engine decodes
     plainly and says why; default: an error. on_round: called with a RoundTrace after every round.
     reuse_prefixes: a prompt that begins like an earlier text (a conversation's next turn) computes only what is new.
+    memory_floor: bytes of free memory below which the engine gives up warm texts, then drafters (default 256 MiB).
     trace: a file that gets one JSON line a round (docs/traces.md).
     Raises ModelError, PairingError, UnsupportedError, OptionError.
     """
@@ -79,7 +81,7 @@ def load(
     }
     loaded = _load_target(target, settings)  # slow, so names are checked first
     wanted = ("auto" if keeps.shared_noise else "fixed") if policy is None else policy
-    others = {"reuse_prefixes": reuse_prefixes, "on_round": on_round}
+    others = {"reuse_prefixes": reuse_prefixes, "memory_floor": memory_floor, "on_round": on_round}
     engine = _engine(loaded, chosen, keeps, wanted, allow_plain, others)
     if trace is not None:
         write_trace(engine, trace)

@@ -79,3 +79,11 @@ class Drafter:
 
     def end(self, row: int) -> None:
         """The row's request is over; forget it. Ending an unknown row is fine."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What `release` would give back: 0 if that is not worth it."""
+        return 0
+
+    def release(self) -> None:
+        """Give back the memory of a model, say. Every row has ended, and it will not be asked again."""

@@ -67,6 +67,13 @@ class MixDrafter(Drafter):
         self._rows.pop(row, None)
         _all(self._parts, lambda part: part.end(row))
 
+    @property
+    def held_bytes(self) -> int:
+        return sum(part.held_bytes for part in self._parts)
+
+    def release(self) -> None:
+        _all(self._parts, lambda part: part.release())
+
     def propose(self, contexts: Sequence[DraftContext]) -> list[DraftTree]:
         answers = [self._ask(part, contexts) for part in self._parts]
         return [self._merge(context, trees) for context, *trees in zip(contexts, *answers, strict=True)]

@@ -123,6 +123,15 @@ class ModelDrafter(Drafter):
         self._tellers.pop(row, None)
         self._cache.end(row)
 
+    @property
+    def held_bytes(self) -> int:
+        """Of weights that were loaded here; those of a model that was given are the giver's."""
+        return 0 if self._loaded is None else getattr(self._loaded, "weight_bytes", 1)
+
+    def release(self) -> None:
+        self._loaded = None
+        del self._cache
+
     def propose(self, contexts: Sequence[DraftContext]) -> list[DraftTree]:
         drafts = [self._begin(context) for context in contexts]
         self._grow([draft for draft in drafts if not isinstance(draft, DraftTree) and draft.wanted])

@@ -1,14 +1,18 @@
 """Asks the drafters of a round for trees, keeps their state in step with the rows, and contains their faults."""
 
+import gc
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from outrider.drafters.base import Drafter
 from outrider.drafters.fit import chain_of, fit
 from outrider.drafters.guide import SOURCE, Guide, guided
+from outrider.engine.memory import GivenUp
 from outrider.engine.row import Row
-from outrider.errors import DrafterError, OptionError, did_you_mean
+from outrider.errors import DrafterError, OptionError, OutriderWarning, did_you_mean
+from outrider.policy.base import Policy, Sheds
 from outrider.types import Asked, DraftTree, Outcome, Plan, Scored
 
 
@@ -94,6 +98,20 @@ class Drafting:
         if error := self._forget(name, row):
             return error
         return self._ask(name, [row], [plan])[0]
+
+    def give_up(self, policy: Policy, rows: Sequence[Row], shortage: str) -> None:
+        """Give back the memory of one drafter that holds any: the one that the policy names, else the largest."""
+        held = {name: drafter.held_bytes for name, drafter in self.drafters.items() if drafter.held_bytes}
+        if not held:
+            return
+        name = policy.shed(held) if isinstance(policy, Sheds) else max(held, key=held.__getitem__)
+        for row in [row for row in rows if name in row.drafters]:
+            self._forget(name, row)
+        note = f"drafter {name!r} was given up: {shortage}"
+        warnings.warn(f"{note}; decoding goes on without it", OutriderWarning, stacklevel=2)
+        self.drafters.pop(name).release()
+        self.drafters[name] = GivenUp(note)
+        gc.collect()
 
     def observe(
         self, row: Row, drafter: str, tree: DraftTree, outcome: Outcome, scored: Scored, nodes: range

@@ -17,7 +17,9 @@ from outrider.drafters.base import Drafter, TargetView
 from outrider.drafters.none import NoDrafter
 from outrider.engine.completion import Completion, TokenEvent
 from outrider.engine.drafting import Drafting
+from outrider.engine.given import by_name, check_target
 from outrider.engine.leases import leases_of
+from outrider.engine.memory import MemoryWatch
 from outrider.engine.observe import Observer, Observers, OnRound
 from outrider.engine.request import Prompt, Request, encode_prompt
 from outrider.engine.round import Rounds
@@ -30,7 +32,7 @@ from outrider.policy.cost_model import CostModel
 from outrider.policy.make import make_policy
 from outrider.sampling import checks
 from outrider.sampling.params import SamplingParams
-from outrider.targets.base import Layered, Target, TargetInfo
+from outrider.targets.base import Layered, Target
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,10 @@ class Engine:
     "auto" (as deep as it pays, measured as it goes), or an object. costs: what "auto" knows of costs beforehand.
     prefill_chunk: most prompt tokens computed in one step, so that long prompts do not stall running rows.
     reuse_prefixes: finished rows stay warm, and a prompt that begins like an earlier text computes only what is new.
-    max_waiting: most requests in the queue; a further one raises CapacityError. on_round: called with a RoundTrace
-    after every round; if it raises, it is warned about and nothing else happens. plain_because: why the engine does
-    without a drafter, as results then say.
+    max_waiting: most requests in the queue; a further one raises CapacityError. memory_floor: bytes of free
+    memory below which warm texts, then drafters' models are given up (default 256 MiB; 0: never). on_round: called with
+    a RoundTrace after every round; if it raises, it is warned about and nothing else happens. plain_because: why the
+    engine does without a drafter, as results then say.
     """
 
     def __init__(
@@ -85,18 +88,19 @@ class Engine:
         prefill_chunk: int = 256,
         reuse_prefixes: bool = False,
         max_waiting: int | None = None,
+        memory_floor: int | None = None,
         on_round: Callable[[RoundTrace], None] | None = None,
         plain_because: str | None = None,
     ) -> None:
         prefill_chunk = checks.whole(1)("prefill_chunk", prefill_chunk)
         if max_waiting is not None:
             max_waiting = checks.whole(0)("max_waiting", max_waiting)
-        _check_target(target)
+        check_target(target)
         if on_round is not None and not callable(on_round):
             raise OptionError(f"on_round must be a function of a RoundTrace, not {on_round!r}")
         self.target = target
         self.rule = make_rule(rule)
-        drafters = _by_name(drafter)
+        drafters = by_name(drafter)
         for one in drafters.values():
             one.bind(TargetView(target.info, target.tokenizer, target if isinstance(target, Layered) else None))
         self.policy = make_policy(policy, drafters, costs)
@@ -114,6 +118,7 @@ class Engine:
             reuse_prefixes=reuse_prefixes,
             max_waiting=max_waiting,
         )
+        self._memory = MemoryWatch(memory_floor, target.info.device)
         self._plain_because = plain_because
         self._ids = count()
         self._lock = RLock()  # held by the thread that is in a step
@@ -252,6 +257,8 @@ class Engine:
         self._stepping = True
         try:
             self._cancel_late()
+            if shortage := self._memory.shortage():
+                self._relieve(shortage)
             self._schedule.admit()
             before = [(row, len(row.events)) for row in self._schedule.running]
             if ready := self._schedule.prefill():
@@ -261,6 +268,11 @@ class Engine:
             self._cancel_late()
             self._schedule.release()
         return [event for row, seen in before for event in list(row.events)[seen:]]
+
+    def _relieve(self, shortage: str) -> None:
+        """Memory is short: warm texts go; where there are none, a drafter."""
+        if not self._schedule.slots.drop_warm():
+            self._drafting.give_up(self.policy, self._schedule.running, shortage)
 
     def _cancel_late(self) -> None:
         """What other threads cancelled during a step."""
@@ -292,20 +304,3 @@ class Engine:
             row.finish("error", error)
             return False
         return True
-
-
-def _by_name(drafter: Drafter | Mapping[str, Drafter] | None) -> dict[str, Drafter]:
-    if drafter is None:
-        return {}
-    found = dict(drafter) if isinstance(drafter, Mapping) else {getattr(drafter, "name", ""): drafter}
-    for name, one in found.items():
-        if not isinstance(one, Drafter):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"drafter must be a Drafter, or several by name, not {one!r}; `load` takes names")
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"a drafter's name must be text, not {name!r}")
-    return found
-
-
-def _check_target(target: object) -> None:
-    if not isinstance(getattr(target, "info", None), TargetInfo):
-        raise OptionError(f"target must be a Target, not {target!r}; `load` takes names")

@@ -62,11 +62,13 @@ class Slots:
             if slot not in in_use:
                 self.give_back(slot, None)
 
-    def drop_warm(self) -> None:
-        """Free all warm rows, as when memory is short."""
-        for slot in [*self._warm]:
+    def drop_warm(self) -> bool:
+        """Free all warm rows, as when memory is short; returns whether there were any."""
+        slots = [*self._warm]
+        for slot in slots:
             del self._warm[slot]
             self.give_back(slot, None)
+        return bool(slots)
 
     @property
     def _has_free(self) -> bool:

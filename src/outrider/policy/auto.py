@@ -262,6 +262,12 @@ class AutoPolicy:
                 if not record.shape.free and record.knows(row.row):
                     record.usage.learn(float((name, row.row) in asked))
 
+    def shed(self, held: Mapping[str, int]) -> str:
+        """The drafter that kept the fewest tokens per byte in the last rounds. See policy/base.py."""
+        name = min(held, key=lambda one: self._records[one].hope.kept / held[one] if one in self._records else 0.0)
+        self._records.pop(name, None)
+        return name
+
     def end(self, row: int) -> None:
         self._rows.pop(row, None)
         self._tries.forget(row)

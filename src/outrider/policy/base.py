@@ -1,6 +1,6 @@
 """What decides how much to speculate. A policy sees numbers only: no tokens, no model, no cache."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -68,4 +68,13 @@ class Chooser(Protocol):
 
     def choose(self, views: Sequence[PlanView], offers: Sequence[Sequence[Offer]]) -> list[Choice]:
         """One choice per view; offers[i]: what the drafters proposed for it (those that proposed something)."""
+        ...
+
+
+@runtime_checkable
+class Sheds(Protocol):
+    """A policy that says which drafter shall go when memory is short."""
+
+    def shed(self, held: Mapping[str, int]) -> str:
+        """The one of these (name: bytes) that is missed least. It is gone, and must not be planned any more."""
         ...

@@ -27,6 +27,7 @@ class ServerConfig:
     body_timeout: seconds in which a request's body must arrive. send_timeout: seconds a reader may block its stream.
     drain: seconds that running answers get to finish at shutdown.
     log_prompts: write prompts and answers into the log.
+    memory_floor_mib: MiB of free memory below which warm texts, then drafters' models are given up; 0 for never.
     no_prefix_reuse: every prompt is computed in full, so that no client can tell by the time what others asked.
     """
 
@@ -46,6 +47,7 @@ class ServerConfig:
     send_timeout: float = 60.0
     drain: float = 30.0
     log_prompts: bool = False
+    memory_floor_mib: int = 256
     no_prefix_reuse: bool = False
 
     def __post_init__(self) -> None:
@@ -68,7 +70,7 @@ class ServerConfig:
         return tuple(key.strip() for key in (self.api_key or "").split(",") if key.strip())
 
 
-_FROM_ZERO = ("port", "max_waiting", "drain")
+_FROM_ZERO = ("port", "max_waiting", "drain", "memory_floor_mib")
 
 
 def _check(name: str, value: Any, kind: Any) -> None:

@@ -95,6 +95,11 @@ class HFTarget:
         return twin
 
     @property
+    def weight_bytes(self) -> int:
+        """What the model's weights take."""
+        return sum(weights.nbytes for weights in (*self._model.parameters(), *self._model.buffers()))
+
+    @property
     def num_layers(self) -> int:
         return len(self._blocks)
 
