@@ -76,7 +76,8 @@ def load_parts(
     def make_engine() -> Engine:
         wanted = policy or ("auto" if rule.shared_noise else "fixed")  # as `load` chooses
         costs = known_costs(loaded, drafters)
-        limits: dict[str, Any] = {"reuse_prefixes": not config.no_prefix_reuse, "memory_floor": config.memory_floor_mib << 20}
+        floor = config.memory_floor_mib << 20
+        limits: dict[str, Any] = {"reuse_prefixes": not config.no_prefix_reuse, "memory_floor": floor}
         return Engine(loaded, drafters, rule=rule, policy=wanted, costs=costs, **limits)
 
     return make_parts(make_engine, tuple(drafters), config, target_name=target, **watching)
