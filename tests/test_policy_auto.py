@@ -1,9 +1,12 @@
 """The automatic policy in simulated worlds whose costs and survival are known (helpers_policy.py): never far from the
 best fixed setting, better than any single one where the text changes, never slower than plain decoding."""
 
+import math
+import random
+
 import pytest
 
-from helpers_policy import Cost, Machine, Style, simulate, write
+from helpers_policy import Cost, Machine, Style, Text, simulate, write
 from helpers_speed import quick
 from outrider.policy.auto import AutoPolicy
 from outrider.policy.base import Offer, PlanView
@@ -13,7 +16,9 @@ from outrider.policy.cut import best_cut, survivals
 from outrider.policy.fixed import FixedPolicy
 from outrider.policy.hope import Hope
 from outrider.policy.records import DrafterShape
+from outrider.policy.warmth import Warmth
 from outrider.simulate import growth_curve
+from outrider.types import Asked, Judged, PhaseSeconds, RoundStats, RowRound
 
 FLAT = growth_curve([(8, 1.1), (32, 1.4)])
 STEEP = growth_curve([(2, 1.25), (4, 1.5), (5, 2.0), (8, 2.4), (9, 3.0), (16, 3.6), (32, 6.5)])
@@ -94,6 +99,111 @@ def known_costs():
     table = tuple((width, STEEP(width)) for width in (1, 2, 4, 5, 8, 9, 16, 32))
     costs = {name: DraftCost(name == "lookup", cost.ask, cost.level, cost.read) for name, cost in LAPTOP.items()}
     return CostModel(table, 256, overhead=0.01, drafters=costs)
+
+
+def easy_and_hard(length, seed):
+    """A text that is easy and hard in turn: there the target's own layers have it right, here only the model has."""
+    coins, easy, left = random.Random(seed), True, 0
+    hits, says = {"self": [], "model": []}, {"self": [], "model": []}
+    for _ in range(length + 64):
+        if left == 0:
+            easy, left = not easy, coins.randint(20, 40)
+        left -= 1
+        for name, chances in {"self": (0.15, 0.97), "model": (0.85, 0.95)}.items():
+            chance = chances[easy]
+            says[name].append(min(0.99, max(0.01, coins.betavariate(6 * chance + 0.3, 6 * (1 - chance) + 0.3))))
+            hits[name].append(coins.random() < says[name][-1])
+    return Text(hits, {name: [True] * (length + 64) for name in hits}, says, length)
+
+
+def test_the_cheap_self_where_the_text_is_easy_and_the_model_where_it_is_not():
+    """Both are used, and the two together beat every fixed setting of either; alone, each follows the text too."""
+    costs = {"self": Cost(level=0.05), "model": Cost(level=0.22, read=0.005)}
+    given = [easy_and_hard(150, seed) for seed in range(24)]
+
+    def speed(policy):
+        return simulate(Machine(FLAT, costs), policy, given).speed
+
+    policy, used = AutoPolicy({"self": DrafterShape(), "model": DrafterShape()}), dict.fromkeys(costs, 0)
+    observe = policy.observe
+
+    def count(stats):
+        for row in stats.rows:
+            if row.proposed:
+                used[row.drafter] += 1
+        observe(stats)
+
+    policy.observe = count
+    found = speed(policy)
+    fixed = {(name, depth): speed(FixedPolicy(name, depth)) for name in costs for depth in (2, 3, 4, 5, 6, 8)}
+    assert found > max(fixed.values())
+    assert min(used.values()) > 0.1 * sum(used.values()), used
+    alone = speed(AutoPolicy({"self": DrafterShape()}))
+    assert alone > 1.03 * max(value for (name, _), value in fixed.items() if name == "self")
+
+
+def test_rows_of_one_batch_get_different_drafters():
+    """Each row's text suits another of two drafters that cost passes."""
+    costs = {"one": Cost(level=0.05), "two": Cost(level=0.05)}
+    policy, pairs = AutoPolicy({"one": DrafterShape(), "two": DrafterShape()}), set()
+    styles = [{"one": Style(0.95), "two": Style(0.02)}, {"one": Style(0.02), "two": Style(0.95)}]
+    plan = policy.plan
+
+    def watched(views):
+        plans = plan(views)
+        if len(views) == 2 and views[0].num_written > 100:
+            pairs.add(tuple(one.drafter for one in plans))
+        return plans
+
+    policy.plan = watched
+    simulate(Machine(growth_curve([(64, 1.05)]), costs), policy, [write(style, 400, 3) for style in styles], num_rows=2)
+    assert ("one", "two") in pairs
+
+
+def test_entropy_tells_requests_of_one_temperature_apart():
+    """At temperature 1 drafts survive where the text is certain. Of two new requests that wrote a few tokens without
+    any draft, the one whose tokens were certain is drafted for, and the other is not."""
+    policy, coins = AutoPolicy({"model": DrafterShape(level=0.2)}), random.Random(4)
+    for number in range(160):
+        for place in range(2):
+            one_round(policy, number, place, (0.02, 1.5)[number % 2], coins)
+        policy.end(number)
+    depths = {}
+    for number, entropy in ((1000, 0.02), (1001, 1.5)):
+        for place in range(3):
+            policy.plan([PlanView(number, 50 + place, place, 100, 1.0)])
+            row = RowRound(number, "none", 0, 0, 1, 0, 51 + place, {}, entropy)
+            policy.observe(RoundStats((row,), PhaseSeconds(score=1.0), 1))
+        depths[entropy] = policy.plan([PlanView(number, 53, 3, 100, 1.0)])[0].max_depth
+    assert depths[0.02] >= 3
+    assert depths[1.5] <= 1
+
+
+def one_round(policy, row, place, entropy, coins):
+    """One row decodes at temperature 1; a drafted token is right with the chance that a token of this entropy has."""
+    view = PlanView(row, 50 + place, place, 100, 1.0)
+    depth = policy.plan([view])[0].max_depth
+    right = next((level for level in range(depth) if coins.random() > math.exp(-entropy)), depth)
+    levels = tuple((None, level < right) for level in range(min(depth, right + 1)))
+    scored = len(policy.choose([view], [[Offer("model", tuple(range(-1, depth)))]])[0].nodes) - 1 if depth else 0
+    kept = min(right, scored)
+    spent = PhaseSeconds(draft=0.2 * depth, score=1 + 0.02 * scored)
+    figures = RowRound(row, "model", scored, kept, kept + 1, scored, 51 + place, {}, entropy * (kept + 1))
+    asked = (Asked("model", 1, depth, spent.draft),) if depth else ()
+    judged = (Judged(row, "model", depth, levels),) if depth else ()
+    policy.observe(RoundStats((figures,), spent, 1 + scored, asked, judged))
+
+
+def test_warmth_begins_with_the_temperature_and_follows_the_text():
+    assert [Warmth.of(temperature).stage for temperature in (0.0, 0.1, 0.5, 1.0)] == [0, 0, 1, 2]
+    hot = Warmth.of(1.0)
+    hot.learn(12, 0.3)
+    assert hot.stage == 0
+    hot.learn(6, 12.0)
+    assert hot.stage == 2
+    greedy = Warmth.of(0.0)
+    greedy.learn(50, 0.0)
+    assert greedy.entropy == 0
 
 
 def test_depth_follows_a_text_that_changes():

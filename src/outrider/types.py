@@ -230,7 +230,7 @@ class RowRound:
     """What one row did in one round. delivered counts the tokens that the user got, after any cut.
 
     accepted counts kept draft tokens among the delivered ones, accepted_by the same by whose they were; depth is the
-    tree's.
+    tree's. surprisal: nats, -log of the chance that each delivered token had in its law, summed; 0 for greedy requests.
     """
 
     row: int
@@ -241,6 +241,7 @@ class RowRound:
     depth: int
     context_length: int
     accepted_by: Mapping[str, int] = field(default_factory=dict[str, int])
+    surprisal: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from outrider.types import DraftTree, Outcome, Plan, RowRound
 class Taken:
     """What one row takes from one round, cut at the first stop: cut outcome, events, and the text state after.
 
-    kept: the drafted nodes whose tokens are among the events.
+    kept: the drafted nodes whose tokens are among the events. surprisal: of the events' tokens, summed (nats).
     """
 
     outcome: Outcome
@@ -42,6 +42,7 @@ class Taken:
     stream: TextStream | None
     checker: StopChecker | None
     kept: tuple[int, ...] = ()
+    surprisal: float = 0.0
 
     @property
     def token_ids(self) -> list[int]:
@@ -158,6 +159,7 @@ class Row:
         events: list[TokenEvent] = []
         finish: FinishReason | None = None
         match: str | int | None = None
+        surprisal = 0.0
         for node, token, origin in _committed(tree, outcome):
             text = checker.push(stream.push(token), stream.pending) if stream else ""
             finish, match = self._stop(token, len(events) + 1, checker)
@@ -166,12 +168,13 @@ class Row:
                 finish, match = ("stop", checker.matched) if checker.matched else (finish, match)
                 text += checker.flush()
             count = self.params.logprobs
+            surprisal += laws.surprisal(node, token)
             probs = None if count is None else token_logprobs(laws, node, token, count)
             events.append(TokenEvent(self.id, (token,), text, origin, finish, probs))
             if finish:
                 break
         kept = outcome.path[1 : 1 + len(events)]
-        return Taken(_cut(tree, outcome, len(events)), tuple(events), finish, match, stream, checker, kept)
+        return Taken(_cut(tree, outcome, len(events)), tuple(events), finish, match, stream, checker, kept, surprisal)
 
     def _stop(self, token: int, num_new: int, checker: StopChecker) -> tuple[FinishReason | None, str | int | None]:
         if checker.matched:
@@ -218,6 +221,7 @@ class Row:
             depth=tree.depth,
             context_length=len(self.tokens),
             accepted_by=taken.accepted_by(tree, plan.drafter),
+            surprisal=taken.surprisal,
         )
         self.tally.add(figures)
         if tree.note and tree.note not in self.tally.warnings:

@@ -22,6 +22,7 @@ from outrider.policy.outlook import Asking, Outlook, Seeker
 from outrider.policy.pick import Picked, look_at, pick
 from outrider.policy.records import DrafterShape, Record
 from outrider.policy.tries import Tries
+from outrider.policy.warmth import Warmth
 from outrider.types import Plan, RoundStats
 
 DEEPEST = 24
@@ -38,9 +39,13 @@ HORIZON = 128  # tokens over which the cost of reading a text for the first time
 class _Row:
     """Where one request stands: how warm it is, rounds since a draft paid, and tokens hoped for in this round."""
 
-    warmth: int
+    heat: Warmth
     idle: int = 0
     hoped: float = 0.0
+
+    @property
+    def warmth(self) -> int:
+        return self.heat.stage
 
 
 class AutoPolicy:
@@ -83,7 +88,7 @@ class AutoPolicy:
             return Plan(reason="no room to speculate")
         if not any(name in self._records for name in names):
             return Plan(reason="no drafter")
-        self._rows.setdefault(view.row, _Row(_warmth(view.temperature)))
+        self._rows.setdefault(view.row, _Row(Warmth.of(view.temperature)))
         return None
 
     def _ask_for(self, views: Sequence[PlanView], names: Sequence[str], outlook: Outlook) -> dict[int, Plan]:
@@ -92,19 +97,25 @@ class AutoPolicy:
         paid = [name for name in names if name not in free]
         why = "free to ask" if free else "nothing pays"
         plans = {view.row: self._plan_of(view, self._due(view.row, free, outlook.num_rows), why) for view in views}
-        if not paid:
-            return plans
-        seekers = [self._seeker(view, free, outlook) for view in views]
-        found = [(name, self._asking(name, seekers, outlook)) for name in paid]
-        name, asking = max(found, key=lambda one: one[1].surplus)
-        asking = self._deeper(name, asking)
-        for view in views:
-            if asking.surplus > 0 and view.row in asking.rows:
-                plans[view.row] = self._plan_of(view, free, f"{name} promises to pay", name, asking.depth)
-        if asking.surplus <= 0 and (tried := self._try(views, paid, outlook)):
+        asked = self._ask_paid(views, paid, free, outlook) if paid else {}
+        if paid and not asked and (tried := self._try(views, paid, outlook)):
             view, name = tried
             plans[view.row] = self._plan_of(view, free, "a try, to see whether it pays by now", name, TRY_DEPTH)
-        return plans
+        return plans | asked
+
+    def _ask_paid(
+        self, views: Sequence[PlanView], names: Sequence[str], free: Sequence[str], outlook: Outlook
+    ) -> dict[int, Plan]:
+        """Plans that ask one of these drafters, for the rows where that should pay: first the one that brings most."""
+        seekers = [self._seeker(view, free, outlook) for view in views]
+        found = [(name, self._asking(name, seekers, outlook)) for name in names]
+        name, asking = max(found, key=lambda one: one[1].surplus)
+        if asking.surplus <= 0:
+            return {}
+        depth, why = self._deeper(name, asking).depth, f"{name} promises to pay"
+        plans = {v.row: self._plan_of(v, free, why, name, depth) for v in views if v.row in asking.rows}
+        rest, others = [v for v in views if v.row not in plans], [other for other in names if other != name]
+        return plans | self._ask_paid(rest, others, free, outlook) if rest and others else plans
 
     def _plan_of(self, view: PlanView, free: Sequence[str], reason: str, paid: str = "", depth: int = 0) -> Plan:
         """A plan that asks all free drafters, and `paid` at that depth if it is named; what is scored is open."""
@@ -222,6 +233,10 @@ class AutoPolicy:
         for one in stats.judged:
             if one.drafter in self._records and one.row in self._rows:
                 self._records[one.drafter].learn(one, self._rows[one.row].warmth)
+        for one in stats.rows:
+            if row := self._rows.get(one.row):
+                row.heat.learn(one.delivered, one.surprisal)
+        self._overhear(stats)
         self._learn_hope(stats)
         self._learn_usage(stats)
         self._useful = self._useful_depth(len(stats.rows))
@@ -254,6 +269,13 @@ class AutoPolicy:
                 for row in rows:
                     record.read_up_to(row, before[row])
 
+    def _overhear(self, stats: RoundStats) -> None:
+        asked = {(one.drafter, one.row) for one in stats.judged}
+        for one in stats.rows:
+            for name, record in self._records.items():
+                if one.proposed and not record.shape.free and (name, one.row) not in asked:
+                    record.overhear(one.row, one.accepted, one.accepted < one.depth)
+
     def _learn_usage(self, stats: RoundStats) -> None:
         """How often a drafter that costs passes is asked again once it has read a text."""
         asked = {(one.drafter, one.row) for one in stats.judged}
@@ -273,8 +295,3 @@ class AutoPolicy:
         self._tries.forget(row)
         for record in self._records.values():
             record.forget(row)
-
-
-def _warmth(temperature: float) -> int:
-    """Requests are told apart by how random they are: greedy, cool, warm."""
-    return 0 if temperature == 0 else 1 if temperature <= 0.8 else 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from outrider.policy.costs import Mean
 from outrider.policy.hope import Hope
-from outrider.policy.survival import FREE_PRIOR, MODEL_PRIOR, Survival, run_bucket
+from outrider.policy.survival import FREE_PRIOR, MODEL_PRIOR, RowHistory, Survival, run_bucket
 from outrider.types import Asked, Judged
 
 BEHIND = 16  # a drafter that lacks more tokens than this reads them first, at a cost of its own
@@ -44,6 +44,7 @@ class Record:
     hope: Hope = field(default_factory=Hope)
     num_judged: int = 0
     _survival: dict[int, Survival] = field(default_factory=dict[int, Survival])
+    _histories: dict[tuple[int, bool], RowHistory] = field(default_factory=dict[tuple[int, bool], RowHistory])
     _offers: dict[int, Mean] = field(default_factory=dict[int, Mean])
     _runs: dict[int, int] = field(default_factory=dict[int, int])
     _seen: dict[int, int] = field(default_factory=dict[int, int])
@@ -104,16 +105,19 @@ class Record:
         self.num_judged += 1
         self._offers.setdefault(run_bucket(run), _prior_mean(OFFER_PRIOR)).learn(float(judged.num_nodes > 0))
         self._of(warmth).learn(judged.row, run, judged.levels)
-        if self.shape.free:
-            right = judged.num_nodes > 0 and all(kept for _, kept in judged.levels)
-            self._runs[judged.row] = run + len(judged.levels) if right else 0
+        right = judged.num_nodes > 0 and all(kept for _, kept in judged.levels)
+        self._runs[judged.row] = run + len(judged.levels) if right else 0
+
+    def overhear(self, row: int, right: int, wrong: bool) -> None:
+        """What became of another drafter's draft in this row, while this one was not asked."""
+        self._runs[row] = 0 if wrong else self._runs.get(row, 0) + right
 
     def read_up_to(self, row: int, context_length: int) -> None:
         self._seen[row] = context_length
 
     def forget(self, row: int) -> None:
-        for survival in self._survival.values():
-            survival.forget(row)
+        for unsaid in (True, False):
+            self._histories.pop((row, unsaid), None)
         self._runs.pop(row, None)
         self._seen.pop(row, None)
 
@@ -123,7 +127,7 @@ class Record:
 
     def _of(self, warmth: int) -> Survival:
         prior = FREE_PRIOR if self.shape.free else MODEL_PRIOR
-        return self._survival.setdefault(warmth, Survival(prior))
+        return self._survival.setdefault(warmth, Survival(prior, self._histories))
 
 
 def _prior_mean(value: float) -> Mean:

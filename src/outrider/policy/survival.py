@@ -48,7 +48,7 @@ class _Cell:
 
 
 @dataclass
-class _RowHistory:
+class RowHistory:
     """Judged tokens of one request: how many came true and how many did not, and what all requests let expect."""
 
     judged: float = 0.0
@@ -70,15 +70,18 @@ class _RowHistory:
 
 @dataclass
 class Survival:
-    """One drafter's record. prior: chances by run of successes, before any evidence, where it gives no confidence."""
+    """One drafter's record. prior: chances by run of successes, before any evidence, where it gives no confidence.
+
+    histories: of single requests, by row and whether it is the drafter's confidence that they correct.
+    """
 
     prior: Sequence[float] = FREE_PRIOR
+    histories: dict[tuple[int, bool], RowHistory] = field(default_factory=dict[tuple[int, bool], RowHistory])
     _cells: dict[tuple[int, int], _Cell] = field(default_factory=dict[tuple[int, int], _Cell])
-    _rows: dict[tuple[int, bool], _RowHistory] = field(default_factory=dict[tuple[int, bool], _RowHistory])
 
     def chance(self, row: int, run: int, said: float | None = None) -> float:
         """Chance that a level is right after `run` right ones. said: by the drafter itself; None before it is asked."""
-        history = self._rows.get((row, said is None))
+        history = self.histories.get((row, said is None))
         common = self._common(run, said)
         return history.applied_to(common) if history else common
 
@@ -92,12 +95,8 @@ class Survival:
             if said is not None:
                 self._learn(row, run + place, said, kept)
 
-    def forget(self, row: int) -> None:
-        self._rows.pop((row, True), None)
-        self._rows.pop((row, False), None)
-
     def _learn(self, row: int, run: int, said: float | None, kept: bool) -> None:
-        history = self._rows.setdefault((row, said is None), _RowHistory())
+        history = self.histories.setdefault((row, said is None), RowHistory())
         history.learn(self._common(run, said), kept)
         self._cell(run, said).learn(self._base(run, said), kept)
 

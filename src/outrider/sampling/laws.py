@@ -85,6 +85,10 @@ class Laws:
         """The same as probabilities; greedy: an exact one-hot."""
         return self._cached("probs", node, lambda node: self.log_probs(node).exp())
 
+    def surprisal(self, node: int, token: int) -> float:
+        """-log of the token's chance after the node, in nats; 0 for a greedy request."""
+        return 0.0 if self.params.greedy else -float(self.log_probs(node)[token])
+
     def warm_log_probs(self, node: int) -> Float[Tensor, "V"]:
         """log_probs, but for a greedy request the processed law at temperature 1: what reports show."""
         if not self.params.greedy:
