@@ -120,6 +120,23 @@ def test_a_reader_that_never_reads_is_given_up(caplog: pytest.LogCaptureFixture)
         assert server.post("/v1/completions", {**TEXT, "max_tokens": 2}).status_code == 200
 
 
+JSON = {"content-type": "application/json"}
+
+
+def test_a_body_that_does_not_say_that_it_is_json() -> None:
+    """What `curl -d` sends without a header, and no type at all; parameters of the right type are fine."""
+    with ToyServer(parts()) as server:
+        for headers, kind in (({"content-type": "application/x-www-form-urlencoded"}, "form-urlencoded"), ({}, "''")):
+            answer = httpx.post(f"{server.url}/v1/completions", content=json.dumps(TEXT), headers=headers)
+            assert answer.status_code == 415
+            message = answer.json()["error"]["message"]
+            assert kind in message
+            assert "application/json" in message
+        typed = {"content-type": "application/json; charset=utf-8"}
+        assert httpx.post(f"{server.url}/v1/completions", content=json.dumps(TEXT), headers=typed).status_code == 200
+        assert httpx.post(f"{server.url}/v1/completions").status_code == 400
+
+
 def test_bodies_too_large_or_too_slow() -> None:
     with ToyServer(parts(max_body_bytes=1000, body_timeout=0.5)) as server:
         huge = server.post("/v1/completions", {**TEXT, "prompt": "x" * 2000})
@@ -129,10 +146,12 @@ def test_bodies_too_large_or_too_slow() -> None:
             for _ in range(30):
                 yield b"x" * 100
 
-        streamed = httpx.post(f"{server.url}/v1/completions", content=chunks(), timeout=30)
+        streamed = httpx.post(f"{server.url}/v1/completions", content=chunks(), headers=JSON, timeout=30)
         assert streamed.status_code == 413
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            connection.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+            )
             connection.settimeout(30)
             assert b"408" in connection.recv(4096)
         assert server.post("/v1/completions", {**TEXT, "max_tokens": 2}).status_code == 200

@@ -86,7 +86,7 @@ def make_app(parts: Parts) -> FastAPI:
 def _add_generation(app: FastAPI, parts: Parts) -> None:
     names = TokenNames(parts.runner.engine.target.tokenizer)
     model = parts.model_name
-    failures = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
+    failures = errors(400, 401, 404, 408, 413, 415, 429, 500, 503, 504)
 
     @app.post("/v1/chat/completions", responses={200: _either(ChatCompletion), **failures}, tags=["generation"])
     async def chat(body: ChatRequest, request: Request) -> Response:

@@ -106,6 +106,7 @@ class Limits:
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = bytearray()
         try:
+            _check_type(scope)
             await self._read(scope, receive, body)
             await self._app(scope, _replay(bytes(body), receive), send)
         except _Refused as refusal:
@@ -183,6 +184,15 @@ class _Refused(Exception):
         self.status = status
         self.code = code
         self.reason = reason
+
+
+def _check_type(scope: Scope) -> None:
+    """Raises _Refused for a body that does not say that it is JSON."""
+    headers = Headers(scope=scope)
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    kind = headers.get("content-type", "")
+    if has_body and kind.partition(";")[0].strip().lower() != "application/json":
+        raise _Refused(415, f"the Content-Type is {kind!r}; send the body as application/json", reason="type")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

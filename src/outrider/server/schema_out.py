@@ -183,6 +183,7 @@ _MEANING = {
     405: "The method is not allowed here.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
+    415: "The body does not say that it is JSON.",
     429: "The queue is full; see Retry-After.",
     500: "Generation failed.",
     503: "Too many clients, or shutting down; see Retry-After.",
