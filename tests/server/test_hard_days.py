@@ -149,9 +149,8 @@ def test_bodies_too_large_or_too_slow() -> None:
         streamed = httpx.post(f"{server.url}/v1/completions", content=chunks(), headers=JSON, timeout=30)
         assert streamed.status_code == 413
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            connection.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-            )
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            connection.sendall(head + b"Content-Length: 100\r\n\r\n{")
             connection.settimeout(30)
             assert b"408" in connection.recv(4096)
         assert server.post("/v1/completions", {**TEXT, "max_tokens": 2}).status_code == 200
