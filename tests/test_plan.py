@@ -75,14 +75,14 @@ def test_a_replay_counts_what_a_real_run_does(make, depth):
 
 
 def test_a_replay_of_a_drafter_that_watches_logits_is_close():
-    """It learns less than in a real run: of nodes off the kept path the target's opinion is not known."""
+    """It does not learn the same as a real run: of nodes off the kept path the target's opinion is not known."""
     target = WORLD.target()
     for sample in samples():
         setting = Setting("recycle", 4, 8)
         told = replay_run(RecycleDrafter(), sample, setting, target, TextLogits(target, sample))
         stats = real(RecycleDrafter(), sample, 4, 8)
         assert told.tokens == stats.delivered
-        assert stats.rounds <= told.rounds <= 1.3 * stats.rounds
+        assert 0.9 * stats.rounds <= told.rounds <= 1.3 * stats.rounds
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])

@@ -1,20 +1,23 @@
 """The sweep of drafters: what its figures are made of, and that a text that differs hides its speed."""
 
+import io
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from helpers_drafters import World
-from outrider.bench.sweep import PLAIN, Entry, Sweep
-from outrider.bench.sweep_table import lines, markdown
+from outrider.bench.sweep import AGAIN, PLAIN, Entry, Sweep
+from outrider.bench.sweep_table import lines, markdown, tables
 from outrider.cli.sweep import _earlier  # pyright: ignore[reportPrivateUsage]
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.recycle import RecycleDrafter
 from outrider.errors import OptionError
 from outrider.prompts import TestPrompt
 
+KINDS = ("chat", "code", "edit", "maths", "summary", "question")
 PROMPTS = [TestPrompt("a", "chat", [1, 2, 3, 1, 2]), TestPrompt("b", "code", [4, 4, 4])]
 
 
@@ -31,7 +34,7 @@ def swept(earlier: list[Entry] | None = None) -> list[Entry]:
 
 def test_every_combination_is_run_once_and_identical_texts_are_equal() -> None:
     entries = swept()
-    assert len(entries) == len({one.key for one in entries}) == 2 * (1 + 2) + 2 * (1 + 2 * 2)
+    assert len(entries) == len({one.key for one in entries}) == 2 * (2 + 2) + 2 * (2 + 2 * 2)
     assert all(one.equal for one in entries if one.drafter != PLAIN and one.rule == "identical")
     assert all(one.equal is None for one in entries if one.rule == "rejection")
     assert all(one.num_tokens == 12 and one.rounds <= 12 and one.seconds > 0 for one in entries)
@@ -53,6 +56,26 @@ def test_a_line_is_worked_out_from_its_entries() -> None:
     assert line.ratios == {"chat": 2.0, "code": 0.5}
     assert line.ratio == pytest.approx(1.0)
     assert "| 0 | x | all | 2.50 | 50% | 50.00 | 6.7 | 1.00 | 2.00 | 0.50 | 2/2 |" in markdown([line])
+
+
+def test_plain_runs_twice_and_the_second_shows_the_noise() -> None:
+    found = lines([entry(), entry(drafter=AGAIN, seconds=2.5, equal=True)])
+    assert found[1].ratio == pytest.approx(0.8)
+    assert "| 0 | plain again |  | 1.00 |  | 0.00 | 4.0 | 0.80 | 0.80 | 1/1 |" in markdown(found)
+    assert [one.drafter for one in swept()][:4] == [PLAIN, "lookup", "recycle", AGAIN]
+
+
+def test_a_terminal_gets_tables_that_fit() -> None:
+    found = lines(
+        [entry(), *(entry(kind=kind, prompt_id=kind, drafter="mix:suffix+recycle", equal=True) for kind in KINDS)]
+    )
+    console = Console(width=80, file=io.StringIO())
+    console.print(*tables(found))
+    seen = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert max(map(len, seen.splitlines())) <= 80
+    assert "…" not in seen
+    assert all(kind in seen for kind in KINDS)
+    assert "|" not in seen
 
 
 def test_no_speed_is_told_of_another_text() -> None:

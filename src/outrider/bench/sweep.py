@@ -1,4 +1,4 @@
-"""Every drafter under every rule and temperature on the same prompts, beside plain decoding: one entry per run.
+"""Every drafter under every rule and temperature on the same prompts, between two plain runs: one entry per run.
 
 Under `identical` each text must be the plain one, token for token. The other rules keep the law, not the text, so they
 have no text to be compared with (the tests of their law are in tests/conformance); at temperature 0 all rules write the
@@ -17,6 +17,7 @@ from outrider.sampling.params import SamplingParams
 from outrider.targets.base import Target
 
 PLAIN = "plain"
+AGAIN = "plain again"  # the same once more, after all others: how far its speed is from the first is noise
 SEED = 11
 
 
@@ -76,14 +77,14 @@ class Sweep:
 
     def _keys(self, prompt: TestPrompt, temperature: float, rules: Sequence[str]) -> list[tuple[str, float, str, str]]:
         chosen = rules if temperature > 0 else ["identical"]
-        pairs = [(PLAIN, "identical"), *product(self._drafters, chosen)]
+        pairs = [(PLAIN, "identical"), *product(self._drafters, chosen), (AGAIN, "identical")]
         return [(prompt.id, temperature, drafter, rule) for drafter, rule in pairs]
 
     def _one(
         self, prompt: TestPrompt, temperature: float, drafter: str, rule: str, plain: tuple[int, ...] | None
     ) -> tuple[Entry, tuple[int, ...]]:
         tokens = prompt.encode(self._target.tokenizer)
-        depth, name = (0, None) if drafter == PLAIN else (None, drafter)
+        depth, name = (0, None) if drafter in (PLAIN, AGAIN) else (None, drafter)
         params = SamplingParams(
             temperature=temperature, seed=SEED, max_new_tokens=self._max_new_tokens, max_depth=depth
         )

@@ -1,10 +1,17 @@
 """A sweep's entries as a table: tokens per round, milliseconds of drafting per round, speed against plain by kind."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from outrider.bench.sweep import PLAIN, Entry
+from rich.table import Table
+
+from outrider.bench.sweep import AGAIN, PLAIN, Entry
+
+NAMES = ("temperature", "drafter", "rule")
+RATIOS, YIELDS = "Speed against plain by kind of prompt", "Tokens per round by kind of prompt"
+
+Rows = list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -45,39 +52,49 @@ def lines(entries: Sequence[Entry]) -> list[Line]:
 
 def markdown(found: Sequence[Line]) -> str:
     """The table as docs take it, and one of tokens per round by kind."""
-    return f"{_speeds(found)}\n\nTokens per round by kind of prompt:\n\n{_yields(found)}"
+    return f"{_markdown(_speeds(found, _kinds(found)))}\n\n{YIELDS}:\n\n{_markdown(_yields(found))}"
 
 
-def _yields(found: Sequence[Line]) -> str:
-    kinds = list(dict.fromkeys(kind for line in found for kind in line.yields))
-    rows = [
-        [*_cells(line, [])[:3], *(f"{line.yields[kind]:.2f}" if kind in line.yields else "" for kind in kinds)]
-        for line in found
-        if line.drafter != PLAIN
-    ]
-    return _table([["temperature", "drafter", "rule", *kinds], *rows])
+def tables(found: Sequence[Line]) -> list[Table]:
+    """The same as tables for a terminal, where the ratios by kind of prompt are one of their own."""
+    return [_rich(_speeds(found, [])), _rich(_ratios_by_kind(found), RATIOS), _rich(_yields(found), YIELDS)]
 
 
-def _speeds(found: Sequence[Line]) -> str:
-    kinds = list(dict.fromkeys(kind for line in found for kind in line.ratios))
-    head = [
-        "temperature",
-        "drafter",
-        "rule",
-        "tokens/round",
-        "kept",
-        "draft ms/round",
-        "tok/s",
-        "x plain",
-        *kinds,
-        "equal",
-    ]
-    return _table([head, *(_cells(line, kinds) for line in found)])
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def _markdown(rows: Rows) -> str:
     head, *rest = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([head, f"|{' --- |' * len(rows[0])}", *rest])
+
+
+def _rich(rows: Rows, title: str | None = None) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, name in enumerate(rows[0]):
+        table.add_column(name, justify="left" if 0 < number < len(NAMES) else "right", overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*row)
+    return table
+
+
+def _kinds(found: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(kind for line in found for kind in line.yields))
+
+
+def _speeds(found: Sequence[Line], kinds: Sequence[str]) -> Rows:
+    head = [*NAMES, "tokens/round", "kept", "draft ms/round", "tok/s", "x plain", *kinds, "equal"]
+    return [head, *(_cells(line, kinds) for line in found)]
+
+
+def _ratios_by_kind(found: Sequence[Line]) -> Rows:
+    return _by_kind(found, lambda line: line.ratios)
+
+
+def _yields(found: Sequence[Line]) -> Rows:
+    return _by_kind([line for line in found if line.drafter not in (PLAIN, AGAIN)], lambda line: line.yields)
+
+
+def _by_kind(found: Sequence[Line], values: Callable[[Line], Mapping[str, float]]) -> Rows:
+    kinds = _kinds(found)
+    cells = [[f"{values(line)[kind]:.2f}" if kind in values(line) else "" for kind in kinds] for line in found]
+    return [[*NAMES, *kinds], *([*_names(line), *row] for line, row in zip(found, cells, strict=True))]
 
 
 def _line(own: Sequence[Entry], entries: Sequence[Entry]) -> Line:
@@ -122,11 +139,14 @@ def _seconds_per_token(entries: Iterable[Entry]) -> float:
     return sum(e.seconds for e in found) / sum(e.num_tokens for e in found)
 
 
+def _names(line: Line) -> list[str]:
+    rule = "" if line.drafter in (PLAIN, AGAIN) else line.rule if line.temperature > 0 else "all"
+    return [f"{line.temperature:g}", line.drafter, rule]
+
+
 def _cells(line: Line, kinds: Sequence[str]) -> list[str]:
     return [
-        f"{line.temperature:g}",
-        line.drafter,
-        "" if line.drafter == PLAIN else line.rule if line.temperature > 0 else "all",
+        *_names(line),
         f"{line.tokens_per_round:.2f}",
         "" if line.acceptance is None else f"{line.acceptance:.0%}",
         f"{line.draft_ms:.2f}",

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +12,13 @@ from rich.console import Console
 
 from outrider.api import named_drafter
 from outrider.bench.sweep import Entry, Sweep
-from outrider.bench.sweep_table import lines, markdown
+from outrider.bench.sweep_table import Line, lines, markdown, tables
 from outrider.certify.environment import environment
 from outrider.cli.bench import use_threads
 from outrider.cli.certify import numbers
 from outrider.cli.options import DEFAULT_TARGET, PolicyName, Quantize
 from outrider.cli.quiet import quiet_loading
+from outrider.cli.terminal import text_console
 from outrider.errors import OptionError
 from outrider.files import check_writable, write_whole
 from outrider.prompts import OWN, load_prompts
@@ -65,7 +67,7 @@ def sweep(
 ) -> None:
     """Compare all drafters, rules and temperatures.
 
-    Tokens per round, drafting time and speed of each, as a Markdown table.
+    Tokens per round, drafting time and speed of each, as tables; as Markdown where the output is no terminal.
     """
     if resume and json_file is None:
         raise OptionError("--resume needs --json FILE, the file to go on from")
@@ -96,12 +98,22 @@ def sweep(
     found = lines(entries)
     print(_about(target, quantize, policy, len(prompts), max_new_tokens))
     print()
-    print(markdown(found))
+    _show(found)
     if not complete:
         print("interrupted: figures are of the runs until then")
         raise typer.Exit(INTERRUPTED)
     if any(line.num_equal < line.num_compared for line in found):
         raise typer.Exit(FAILED)
+
+
+def _show(found: Sequence[Line]) -> None:
+    console = text_console()
+    if not console.is_terminal:
+        print(markdown(found))
+        return
+    for table in tables(found):
+        console.print(table, soft_wrap=False)
+        console.print()
 
 
 def _earlier(path: Path, about: dict[str, Any]) -> list[Entry]:

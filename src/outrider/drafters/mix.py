@@ -30,8 +30,7 @@ class MixDrafter(Drafter):
     """
 
     name: ClassVar[str] = "mix"
-    preferred_depth: ClassVar[int] = 12
-    preferred_nodes: ClassVar[int] = 24
+    preferred_depth: ClassVar[int] = 12  # with a part that needs passes; without, as deep as its parts
 
     drafters: str | Sequence[str | Drafter] = "suffix+recycle"
     min_survival: float = 0.04
@@ -46,7 +45,11 @@ class MixDrafter(Drafter):
         if not self._parts:
             raise OptionError("mix needs at least one drafter, such as drafters=suffix+recycle")
         self.labels = _labels(self._parts)
-        vars(self)["needs_target_cache"] = any(part.needs_target_cache for part in self._parts)  # of the instance
+        own = vars(self)  # of the instance, because it depends on the parts
+        own["needs_target_cache"] = any(part.needs_target_cache for part in self._parts)
+        own["preferred_nodes"] = sum(part.preferred_nodes or part.preferred_depth for part in self._parts)
+        if all(part.free for part in self._parts):
+            own["preferred_depth"] = max(part.preferred_depth for part in self._parts)
 
     @property
     def parts(self) -> tuple[Drafter, ...]:

@@ -23,6 +23,7 @@ from outrider.errors import OptionError, did_you_mean
 
 ENTRY_POINTS = "outrider.drafters"
 _NOT_DRAFTERS = {"base", "registry", "fit", "pairing", "growth", "automaton", "trust", "calibration", "guide"} | {
+    "followers",
     "draft_cache", "expansion", "retelling", "spelling", "spots", "text_bridge", "vocabulary",
 }  # fmt: skip
 
