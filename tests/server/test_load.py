@@ -12,7 +12,7 @@ from outrider.cli.serve import first_key
 from outrider.errors import EngineError, OptionError
 from outrider.server import build
 from outrider.server.config import ServerConfig
-from outrider.server.load import Level, LoadClient, run_levels, table
+from outrider.server.load import Level, LoadClient, Sample, run_levels, table, while_all_ask
 
 TURNS = [[{"role": "user", "content": text}] for text in ("one", "two", "three")]
 
@@ -26,6 +26,13 @@ def test_levels_are_counted_and_equal(toy: ToyServer) -> None:
     assert all(one.equal and one.ratio and one.tokens_per_round >= 1 for one in levels)
     assert "1.0" not in table(levels).splitlines()[0]
     assert len(table(levels).splitlines()) == 3
+
+
+def test_speed_counts_while_all_clients_ask() -> None:
+    """Two clients, three requests of ten tokens: when the first finds none left, half of the last answer is there."""
+    samples = [Sample(10, 100.0, 2.0, "", 1), Sample(10, 100.0, 3.0, "", 1), Sample(10, 102.0, 2.0, "", 1)]
+    assert while_all_ask(samples) == (25.0, 3.0)
+    assert while_all_ask(samples[:1]) == (10.0, 2.0)
 
 
 def test_no_ratio_where_answers_differ() -> None:

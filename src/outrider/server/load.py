@@ -2,7 +2,9 @@
 
 Closed loop: each of C clients sends its next request when its last is answered. The two ways take turns on the same
 prompts in the same order, so that a noisy machine harms both alike: without, with, with, without. Throughput counts
-tokens over wall-clock seconds of the whole load. A ratio is given only where every answer is equal. A server that
+tokens per wall-clock second as long as every client has a request open: answers that are equally long end together in
+plain decoding and one by one in speculation, so in the time after that the two would be compared at unequal numbers of
+clients (`whole` counts it in). A ratio is given only where every answer is equal. A server that
 reuses prefixes may find one way's prompts warmer than the other's; the one that `outrider loadtest` starts does not.
 """
 
@@ -24,17 +26,25 @@ ORDER = (False, True, True, False)
 
 @dataclass(frozen=True)
 class Sample:
-    """One answered request. seconds: from sending to the last byte."""
+    """One answered request. start: when it was sent (seconds of a clock); seconds: from there to the last byte."""
 
     tokens: int
+    start: float
     seconds: float
     text: str
     rounds: int
 
+    @property
+    def end(self) -> float:
+        return self.start + self.seconds
+
 
 @dataclass(frozen=True)
 class Level:
-    """What one number of clients gave, with speculation and without. Speeds in tokens per second."""
+    """What one number of clients gave, with speculation and without. Speeds in tokens per second.
+
+    whole: the ratio over whole loads, with the time in which some clients had nothing more to ask.
+    """
 
     clients: int
     requests: int
@@ -45,6 +55,7 @@ class Level:
     slowest_seconds: float
     tokens_per_round: float
     equal: bool
+    whole: float = 0.0
 
     @property
     def ratio(self) -> float | None:
@@ -76,19 +87,20 @@ class LoadClient:
         """One level, both ways twice. Raises EngineError."""
         total = clients * requests_each
         loads = [(speculate, *self._load(clients, total, speculate=speculate)) for speculate in ORDER]
-        fast, fast_seconds = _joined(loads, speculate=True)
-        plain, plain_seconds = _joined(loads, speculate=False)
+        fast, fast_speed, fast_seconds = _joined(loads, speculate=True)
+        plain, plain_speed, plain_seconds = _joined(loads, speculate=False)
         times = [sample.seconds for sample in fast]
         return Level(
             clients=clients,
             requests=len(fast),
             tokens=sum(sample.tokens for sample in fast),
-            speculative=sum(sample.tokens for sample in fast) / fast_seconds,
-            plain=sum(sample.tokens for sample in plain) / plain_seconds,
+            speculative=fast_speed,
+            plain=plain_speed,
             median_seconds=median(times),
             slowest_seconds=max(times),
             tokens_per_round=sum(s.tokens for s in fast) / sum(s.rounds for s in fast),
             equal=[sample.text for sample in fast] == [sample.text for sample in plain],
+            whole=plain_seconds / fast_seconds,
         )
 
     def warm_up(self) -> None:
@@ -97,7 +109,7 @@ class LoadClient:
             self._ask(0, speculate)
 
     def _load(self, clients: int, total: int, *, speculate: bool) -> tuple[list[Sample], float]:
-        numbers, samples = count(), [Sample(0, 0.0, "", 0)] * total
+        numbers, samples = count(), [Sample(0, 0.0, 0.0, "", 0)] * total
         start = time.perf_counter()
 
         def client(_: int) -> None:
@@ -122,7 +134,7 @@ class LoadClient:
         usage = answer["usage"]
         text = answer["choices"][0]["message"]["content"]
         rounds = usage["speculation"]["rounds"]
-        return Sample(usage["completion_tokens"], time.perf_counter() - start, text, rounds)
+        return Sample(usage["completion_tokens"], start, time.perf_counter() - start, text, rounds)
 
     def _post(self, path: str, body: Any) -> Any:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=900)
@@ -139,10 +151,22 @@ class LoadClient:
         return answer
 
 
-def _joined(loads: Sequence[tuple[bool, list[Sample], float]], *, speculate: bool) -> tuple[list[Sample], float]:
-    """Samples and seconds of all loads of one way."""
+def _joined(loads: Sequence[tuple[bool, list[Sample], float]], *, speculate: bool) -> tuple[list[Sample], float, float]:
+    """Samples, tokens per second while all clients asked, and seconds, of all loads of one way."""
     chosen = [(samples, seconds) for way, samples, seconds in loads if way == speculate]
-    return [sample for samples, _ in chosen for sample in samples], sum(seconds for _, seconds in chosen)
+    tokens, busy = (sum(part) for part in zip(*(while_all_ask(samples) for samples, _ in chosen), strict=True))
+    return [one for samples, _ in chosen for one in samples], tokens / busy, sum(seconds for _, seconds in chosen)
+
+
+def while_all_ask(samples: Sequence[Sample]) -> tuple[float, float]:
+    """Tokens and seconds from the first request to the first client that finds nothing more to ask.
+
+    Of an answer that ends later the part that lies within counts, as if its tokens came evenly.
+    """
+    begin, last = min(one.start for one in samples), max(one.start for one in samples)
+    end = min(one.end for one in samples if one.end > last)
+    tokens = sum(one.tokens * (min(one.end, end) - one.start) / one.seconds for one in samples)
+    return tokens, end - begin
 
 
 def table(levels: Sequence[Level]) -> str:
