@@ -3,13 +3,14 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
+LLAMACPP := .venv-llamacpp
 ARGS ?=
 
 # The first interpreter on the path that is new enough; override with `make PYTHON=/path/to/python ...`.
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 
-.PHONY: help demo test test-slow check faults bench explain llamacpp tree pages clean
+.PHONY: help demo test test-llamacpp test-slow check faults bench explain llamacpp tree pages clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +23,11 @@ explain: $(VENV)/runtime ## one round, step by step, without any model
 
 test: $(VENV)/dev ## the whole test suite (ARGS="-k name" narrows it)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-llamacpp: $(LLAMACPP)/base ## the llama.cpp backend, built once and kept in the cache; its own tests and the suite's on it
+	@$(LLAMACPP)/bin/python -m outrider.targets.llamacpp.build; status=$$?; \
+	if [ $$status = 3 ]; then echo "llama.cpp is not tested: there is no compiler to build it with"; exit 0; fi; \
+	[ $$status = 0 ] && $(LLAMACPP)/bin/python -m pytest tests/llamacpp $(ARGS)
 
 test-slow: $(VENV)/dev ## statistics in depth, large models, soak
 	@$(BIN)/python -m pytest -m slow $(ARGS)
@@ -47,8 +53,8 @@ tree: $(VENV)/dev ## write the README's file tree
 pages: $(VENV)/dev ## write docs/drafters, a page for every drafter
 	@PYTHONPATH=src $(BIN)/python tests/drafter_pages.py
 
-clean: ## remove the virtual environment
-	rm -rf $(VENV)
+clean: ## remove the virtual environments
+	rm -rf $(VENV) $(LLAMACPP)
 
 # The stamps hold the checksum of what was installed, so that an environment is renewed when the pins change, whatever
 # the files' dates, and costs nothing when they did not.
@@ -60,6 +66,15 @@ $(VENV)/runtime:
 	@$(call install,requirements.txt,$(RUNTIME_PINS),$@)
 $(VENV)/dev: $(VENV)/runtime
 	@$(call install,requirements-dev.txt,$(DEV_PINS),$@)
+
+# A second environment that sees everything of the first, so that the suite also runs where llama.cpp is not installed.
+.PHONY: $(LLAMACPP)/base
+$(LLAMACPP)/base: $(VENV)/dev
+	@set -e; packages="$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; \
+	link=$(LLAMACPP)/lib/$$(basename $$(dirname $$packages))/site-packages/base.pth; \
+	if [ "$$(cat $$link 2>/dev/null)" != "import site; site.addsitedir('$$packages')" ]; then \
+		$(BIN)/python -m venv --clear --without-pip $(LLAMACPP); \
+		echo "import site; site.addsitedir('$$packages')" > $$link; fi
 
 # install(requirements file, files that matter, stamp)
 define install

@@ -27,7 +27,7 @@ PROMPTS = [[5, 9, 5, 9, 5, 9, 5], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3], [8]]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A checkpoint of a tiny model, and a cache of its own for what is made of it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
     place = tmp_path / "model"
     tiny("qwen2", torch.bfloat16).save_pretrained(place)
     word_tokenizer().save_pretrained(place)

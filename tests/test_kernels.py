@@ -253,7 +253,7 @@ def test_one_openmp_runtime_serves_torch_and_the_kernels() -> None:
 def test_the_library_is_cached_and_a_concurrent_build_is_harmless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
     fast = ("-std=gnu11", "-O0", "-march=native", "-ffp-contract=off", "-shared", "-fPIC")
     monkeypatch.setattr(build, "FLAGS", fast)
     script = f"import torch; from outrider.kernels import build; build.FLAGS = {fast!r}; print(build.build())"
@@ -261,7 +261,7 @@ def test_the_library_is_cached_and_a_concurrent_build_is_harmless(
     paths = {command.communicate(timeout=300)[0].strip() for command in commands}
     assert [command.returncode for command in commands] == [0, 0]
     assert len(paths) == 1
-    assert sorted(path.name for path in (tmp_path / "outrider" / "kernels").iterdir()) == [Path(paths.pop()).name]
+    assert sorted(path.name for path in (tmp_path / "kernels").iterdir()) == [Path(paths.pop()).name]
     before = build.build().stat().st_mtime_ns
     assert build.build().stat().st_mtime_ns == before
     sound = build.build().read_bytes()
@@ -277,7 +277,7 @@ def test_where_there_is_a_compiler_there_are_kernels() -> None:
 
 
 def test_every_obstacle_gives_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
     load = library._load.__wrapped__  # the uncached function
     monkeypatch.setenv("OUTRIDER_KERNELS", "0")
     assert load() == (None, "switched off by OUTRIDER_KERNELS=0")
@@ -289,7 +289,7 @@ def test_every_obstacle_gives_a_reason(tmp_path: Path, monkeypatch: pytest.Monke
     false.chmod(0o755)
     monkeypatch.setattr(build, "COMPILERS", (str(false),))
     assert load() == (None, "the compiler failed with status 3: broken")
-    assert not list((tmp_path / "outrider" / "kernels").iterdir())
+    assert not list((tmp_path / "kernels").iterdir())
 
 
 @needs_kernels
@@ -297,14 +297,14 @@ def test_a_library_that_crashes_never_reaches_the_cache(tmp_path: Path, monkeypa
     sources = tmp_path / "csrc"
     sources.mkdir()
     (sources / "bad.c").write_text("int outrider_linear(void) { __builtin_trap(); }\n")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
     monkeypatch.setattr(build, "SOURCES", sources)
     with pytest.raises(build.BuildError, match="failed their trial with status -"):
         build.build()
     (sources / "bad.c").write_text("int outrider_linear(void) { return 0; }\n")  # runs, and computes nothing
     with pytest.raises(build.BuildError, match="row 0, output 0"):
         build.build()
-    assert not list((tmp_path / "outrider" / "kernels").iterdir())
+    assert not list((tmp_path / "kernels").iterdir())
 
 
 def test_the_switch_turns_the_kernels_off() -> None:

@@ -10,6 +10,17 @@ from pathlib import Path
 from outrider.errors import OptionError
 
 
+def cache_root() -> Path:
+    """Where everything that can be made again is kept: $OUTRIDER_CACHE, $XDG_CACHE_HOME/outrider or ~/.cache/outrider.
+
+    Not created here.
+    """
+    if chosen := os.environ.get("OUTRIDER_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "outrider"
+
+
 def check_writable(path: Path | None, option: str) -> None:
     """OptionError if a file cannot be written there; to be asked before long work. None is no file."""
     if path is None:

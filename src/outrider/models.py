@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from outrider.errors import ModelError, did_you_mean
+from outrider.files import cache_root
 
 DEFAULT_TARGET = "smollm2-135m"  # of every command that needs one
 Progress = Callable[[str], None]
@@ -90,10 +91,7 @@ MODELS = {
 
 def cache_folder() -> Path:
     """Where models are kept; not created here."""
-    if chosen := os.environ.get("OUTRIDER_CACHE"):
-        return Path(chosen).expanduser() / "models"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "outrider" / "models"
+    return cache_root() / "models"
 
 
 def listing() -> list[Listed]:

@@ -129,7 +129,7 @@ def test_a_build_that_dies_is_one_clear_message(monkeypatch: pytest.MonkeyPatch,
     model = tmp_path / "model.gguf"
     model.write_bytes(b"GGUF")
     monkeypatch.setattr(library, "TRIAL", deadly)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
     with pytest.raises(
         ModelError, match=r"dies here with SIGILL .* rebuild it: python -m outrider.targets.llamacpp.build"
     ):
@@ -160,14 +160,14 @@ def test_without_a_compiler_the_build_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    assert build.main(["--if-cached"]) == 1
+    assert build.main(["--if-cached"]) == build.NO_COMPILER
     assert "no C and C++ compiler on PATH" in capsys.readouterr().err
 
 
 def test_nothing_is_built_where_only_the_cache_was_allowed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
     monkeypatch.setattr(build, "wheel_folder", lambda compiler, chosen: tmp_path / "wheels")
     monkeypatch.setattr(build, "compilers", lambda: (sys.executable, sys.executable))
     assert build.main(["--if-cached"]) == 2

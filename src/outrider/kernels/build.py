@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from outrider.files import cache_root
 from outrider.machine import instruction_sets
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -65,8 +66,8 @@ def openmp_runtime() -> str:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels live: outrider/kernels in the user's cache folder (XDG_CACHE_HOME or ~/.cache)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outrider" / "kernels"
+    """Where compiled kernels live: kernels in the user's cache folder."""
+    return cache_root() / "kernels"
 
 
 def _cached(folder: Path, key: str) -> Path | None:

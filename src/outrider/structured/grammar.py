@@ -5,7 +5,7 @@ A grammar says after every prefix which tokens may come next. At its end only th
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool
@@ -17,8 +17,19 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 WHITESPACE = r" |\n[ \t]{0,40}"  # one space, or one line break and its indentation: small models write blanks for ever
 
 
+@runtime_checkable
+class Spelled(Protocol):
+    """A tokenizer that tells every token's bytes, and which tokens are marks and no text."""
+
+    def pieces(self) -> Sequence[bytes]: ...
+
+    def special_ids(self) -> Sequence[int]: ...
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+
+
 class GrammarCompiler:
-    """Makes grammars for a tokenizer: the transformers tokenizer inside an `HFTokenizer`, or tokenizers' JSON text.
+    """Makes grammars for a tokenizer: one that is Spelled, an `HFTokenizer` around a fast one, or tokenizers' JSON text.
 
     Making one reads the whole vocabulary (a second or two), so keep it. Raises UnsupportedError where the tokenizer is
     not a fast one, or the library is not installed.
@@ -30,7 +41,9 @@ class GrammarCompiler:
         self._library = _library()
         self.end_token_ids = tuple(end_token_ids)
         try:
-            self._tokenizer = self._library.LLTokenizer(_as_json(tokenizer), vocab_size, list(end_token_ids))
+            self._tokenizer = self._library.LLTokenizer(
+                _readable(tokenizer, self._library, end_token_ids[0]), vocab_size, list(end_token_ids)
+            )
         except ValueError as error:
             raise UnsupportedError(f"structured output cannot read this tokenizer: {error}") from error
 
@@ -148,9 +161,24 @@ def _library() -> Any:
     return llguidance
 
 
-def _as_json(tokenizer: Any) -> str:
+class _Wrapped:
+    """A Spelled tokenizer under the names that llguidance reads."""
+
+    def __init__(self, tokenizer: Spelled, end_token_id: int) -> None:
+        self._tokenizer = tokenizer
+        self.eos_token_id, self.bos_token_id = end_token_id, None
+        self.tokens, self.special_token_ids = list(tokenizer.pieces()), list(tokenizer.special_ids())
+
+    def __call__(self, text: bytes) -> list[int]:
+        return self._tokenizer.encode(text.decode(errors="replace"), add_special_tokens=False)
+
+
+def _readable(tokenizer: Any, library: Any, end_token_id: int) -> Any:
+    """What llguidance takes. Raises UnsupportedError."""
     if isinstance(tokenizer, str):
         return tokenizer
+    if isinstance(tokenizer, Spelled):
+        return library.TokenizerWrapper(_Wrapped(tokenizer, end_token_id))
     backend = getattr(getattr(tokenizer, "inner", tokenizer), "backend_tokenizer", None)
     if backend is None:
         raise UnsupportedError("structured output needs a fast tokenizer (tokenizer.json); this model has none")

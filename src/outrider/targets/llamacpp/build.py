@@ -18,9 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.errors import ModelError, OutriderError
+from outrider.files import cache_root
 from outrider.machine import instruction_sets
 from outrider.targets.llamacpp.library import PACKAGE, VERSION
 
+NO_COMPILER = 3  # exit status
+INSTALL_ONE = "no C and C++ compiler on PATH; install clang, or g++ (Debian: apt-get install clang)"
 COMPILERS = (("clang", "clang++"), ("gcc", "g++"), ("cc", "c++"))
 ALWAYS = ("-DLLAVA_BUILD=OFF",)
 NATIVE = ("-DGGML_NATIVE=ON",)
@@ -41,25 +44,27 @@ SWITCHES = {  # processor flag: what uses it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Install from the cache, else build first. Returns an exit status."""
+    """Install from the cache, else build first. Returns an exit status; NO_COMPILER says that nothing can be built."""
     parser = argparse.ArgumentParser(description="Build and install llama-cpp-python for this machine.")
     parser.add_argument("--force", action="store_true", help="build again, whatever is cached or installed")
     parser.add_argument("--if-cached", action="store_true", help="install only a wheel that is there already")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at the same time")
     given = parser.parse_args(arguments)
+    found = compilers()
+    if found is None:
+        print(f"cannot build {PACKAGE}: {INSTALL_ONE}", file=sys.stderr)
+        return NO_COMPILER
     try:
-        return _install(force=given.force, if_cached=given.if_cached, jobs=given.jobs)
+        return _install(found, force=given.force, if_cached=given.if_cached, jobs=given.jobs)
     except (OutriderError, OSError, subprocess.CalledProcessError) as error:
         print(f"cannot build {PACKAGE}: {error}", file=sys.stderr)
         return 1
 
 
-def compilers() -> tuple[str, str]:
-    """C and C++ compiler of this machine, clang first. Raises ModelError."""
-    for c, cxx in COMPILERS:
-        if shutil.which(c) and shutil.which(cxx):
-            return c, cxx
-    raise ModelError("no C and C++ compiler on PATH; install clang, or g++ (Debian: apt-get install clang)")
+def compilers() -> tuple[str, str] | None:
+    """C and C++ compiler of this machine, clang first. None if there is none."""
+    found = (pair for pair in COMPILERS if all(shutil.which(name) for name in pair))
+    return next(found, None)
 
 
 def switches(compiler: str, flags: Sequence[str]) -> tuple[str, ...]:
@@ -77,12 +82,12 @@ def wheel_folder(compiler: str, chosen: Sequence[str]) -> Path:
 
 
 def cache_folder() -> Path:
-    """outrider/wheels in the user's cache folder (XDG_CACHE_HOME or ~/.cache)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outrider" / "wheels"
+    """Wheels in the user's cache folder."""
+    return cache_root() / "wheels"
 
 
-def _install(*, force: bool, if_cached: bool, jobs: int) -> int:
-    c, cxx = compilers()
+def _install(found: tuple[str, str], *, force: bool, if_cached: bool, jobs: int) -> int:
+    c, cxx = found
     chosen = switches(c, instruction_sets().split())
     folder = wheel_folder(c, chosen)
     wheel = _found(folder)

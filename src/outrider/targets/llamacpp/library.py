@@ -10,7 +10,6 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import ModelError
+from outrider.files import cache_root
 from outrider.machine import instruction_sets
 
 PACKAGE = "llama-cpp-python"
@@ -77,8 +77,8 @@ def check_runs(model: Path) -> None:
 
 
 def notes_folder() -> Path:
-    """Where passed trials are noted: outrider/llamacpp in the user's cache folder (XDG_CACHE_HOME or ~/.cache)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outrider" / "llamacpp"
+    """Where passed trials are noted: llamacpp in the user's cache folder."""
+    return cache_root() / "llamacpp"
 
 
 def _why(model: Path, done: subprocess.CompletedProcess[str]) -> str:

@@ -46,6 +46,16 @@ class LlamaTokenizer:
         """Every token's text, as the file writes it, and its id; padding included."""
         return self._texts
 
+    def pieces(self) -> list[bytes]:
+        """Every token's bytes, as marks are written where it is one."""
+        return [self._read_piece(token, True) for token in range(self._count)]
+
+    def special_ids(self) -> list[int]:
+        """Tokens that are marks and no text: of control, of chats, of nothing."""
+        native, vocab = self._native, self._vocab
+        marks = native.LLAMA_TOKEN_ATTR_CONTROL | native.LLAMA_TOKEN_ATTR_UNUSED | native.LLAMA_TOKEN_ATTR_UNKNOWN
+        return [token for token in range(self._count) if native.llama_vocab_get_attr(vocab, token) & marks]
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text; special tokens written out in it are read as such."""
         data = text.encode(errors="replace")
