@@ -105,6 +105,13 @@ def test_options_come_from_text_or_mapping() -> None:
     assert llama_options("threads=2,cache_type=q8_0") == llama_options({"threads": 2, "cache_type": "q8_0"}) == expected
 
 
+def test_flash_attention_is_used_where_it_is_needed() -> None:
+    assert LlamaOptions().flash_type == 0
+    assert LlamaOptions(cache_type="q8_0").flash_type == 1
+    assert LlamaOptions(gpu_layers=4).flash_type == -1
+    assert [LlamaOptions(flash_attention=which).flash_type for which in ("on", "off")] == [1, 0]
+
+
 def test_the_length_is_the_models_or_less() -> None:
     assert choose_max_length(FACTS, None) == 2048
     with pytest.raises(OptionError, match="max_length is 2049; toy here goes up to 2048"):

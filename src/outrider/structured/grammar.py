@@ -29,7 +29,7 @@ class Spelled(Protocol):
 
 
 class GrammarCompiler:
-    """Makes grammars for a tokenizer: one that is Spelled, an `HFTokenizer` around a fast one, or tokenizers' JSON text.
+    """Makes grammars for a tokenizer: a Spelled one, an `HFTokenizer` around a fast one, or tokenizers' JSON text.
 
     Making one reads the whole vocabulary (a second or two), so keep it. Raises UnsupportedError where the tokenizer is
     not a fast one, or the library is not installed.
@@ -42,7 +42,7 @@ class GrammarCompiler:
         self.end_token_ids = tuple(end_token_ids)
         try:
             self._tokenizer = self._library.LLTokenizer(
-                _readable(tokenizer, self._library, end_token_ids[0]), vocab_size, list(end_token_ids)
+                _readable(tokenizer, end_token_ids[0]), vocab_size, list(end_token_ids)
             )
         except ValueError as error:
             raise UnsupportedError(f"structured output cannot read this tokenizer: {error}") from error
@@ -173,12 +173,12 @@ class _Wrapped:
         return self._tokenizer.encode(text.decode(errors="replace"), add_special_tokens=False)
 
 
-def _readable(tokenizer: Any, library: Any, end_token_id: int) -> Any:
+def _readable(tokenizer: Any, end_token_id: int) -> Any:
     """What llguidance takes. Raises UnsupportedError."""
     if isinstance(tokenizer, str):
         return tokenizer
     if isinstance(tokenizer, Spelled):
-        return library.TokenizerWrapper(_Wrapped(tokenizer, end_token_id))
+        return _library().TokenizerWrapper(_Wrapped(tokenizer, end_token_id))
     backend = getattr(getattr(tokenizer, "inner", tokenizer), "backend_tokenizer", None)
     if backend is None:
         raise UnsupportedError("structured output needs a fast tokenizer (tokenizer.json); this model has none")

@@ -20,7 +20,9 @@ class Batch:
         self._counts = np.ones(capacity, np.int32)
         self._wanted = np.zeros(capacity, np.int8)
         self._addresses = np.zeros(capacity + 1, np.uint64)
-        self._sequences = np.zeros(0, np.int32)
+        self._own = np.zeros(capacity, np.int32)  # the sequences, where every token belongs to one
+        self._own_places = self._own.ctypes.data + 4 * np.arange(capacity, dtype=np.uint64)
+        self._sequences = self._own
         self._batch = native.llama_batch(
             n_tokens=0,
             token=_pointer(self._tokens, native.llama_token),
@@ -43,14 +45,19 @@ class Batch:
         self._tokens[:size] = tokens
         self._positions[:size] = positions
         self._wanted[:size] = wanted
-        counts = [len(ids) for ids in sequences]
-        flat = np.array([one for ids in sequences for one in ids], np.int32)
-        self._sequences = flat  # the addresses below point into it
-        self._counts[:size] = counts
-        ends = np.cumsum(counts)
-        self._addresses[:size] = flat.ctypes.data + 4 * (ends - counts)
         self._batch.n_tokens = size
+        ids = [one for ids in sequences for one in ids]
+        if len(ids) == size:
+            self._own[:size], self._counts[:size], self._addresses[:size] = ids, 1, self._own_places[:size]
+        else:
+            self._share(ids, [len(ids) for ids in sequences])
         return self._batch
+
+    def _share(self, ids: list[int], counts: list[int]) -> None:
+        """Tokens that belong to several sequences, one after another in `ids`."""
+        self._sequences = np.array(ids, np.int32)  # kept: the addresses point into it
+        self._counts[: len(counts)] = counts
+        self._addresses[: len(counts)] = self._sequences.ctypes.data + 4 * (np.cumsum(counts) - counts)
 
 
 def _pointer(array: "np.ndarray[Any, Any]", kind: Any) -> Any:

@@ -13,8 +13,6 @@ from outrider.targets.llamacpp.facts import ModelFacts
 from outrider.targets.llamacpp.library import log
 from outrider.targets.llamacpp.options import LlamaOptions
 
-FLASH = {"auto": -1, "off": 0, "on": 1}
-
 
 class Context:
     """A context of `num_sequences` sequences that share `num_cells` places. Raises ModelError if memory is short."""
@@ -29,6 +27,7 @@ class Context:
         self._threads = options.threads or torch.get_num_threads()
         self.pointer = _create(native, model, self._settings(num_cells))
         self.num_cells: int = native.llama_n_ctx(self.pointer)
+        self._seen, self._view = (0, 0), torch.empty(0)
         weakref.finalize(self, _release, native, self.pointer, model)
 
     def follow_threads(self) -> None:
@@ -39,9 +38,14 @@ class Context:
 
     def logits(self, num_rows: int) -> Tensor:
         """The last pass's answers (num_rows, columns of the model), which the next pass overwrites."""
-        found = self.native.llama_get_logits(self.pointer)
+        address = ctypes.addressof(self.native.llama_get_logits(self.pointer).contents)
+        if self._seen != (address, num_rows):  # llama.cpp keeps its place for answers until it must grow
+            self._seen, self._view = (address, num_rows), self._tensor(address, num_rows)
+        return self._view
+
+    def _tensor(self, address: int, num_rows: int) -> Tensor:
         size = num_rows * self.facts.num_columns
-        values = np.ctypeslib.as_array(ctypes.cast(found, ctypes.POINTER(ctypes.c_float)), (size,))
+        values = np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))
         return torch.from_numpy(values).view(num_rows, self.facts.num_columns)
 
     def _settings(self, num_cells: int) -> Any:
@@ -52,7 +56,7 @@ class Context:
         settings.n_seq_max = self.num_sequences
         settings.n_outputs_max = max(options.batch_size, self.num_sequences)  # fewer than sequences end the process
         settings.n_threads = settings.n_threads_batch = self._threads
-        settings.flash_attn_type = FLASH[options.flash_attention]
+        settings.flash_attn_type = options.flash_type
         settings.type_k = settings.type_v = getattr(native, f"GGML_TYPE_{options.cache_type.upper()}")
         settings.kv_unified = True  # branches share cells
         settings.swa_full = True  # a window's older tokens are needed again after a roll-back

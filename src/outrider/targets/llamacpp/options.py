@@ -19,7 +19,9 @@ class LlamaOptions:
     threads: None: as many as torch has, whenever a pass begins. batch_size: most tokens in one pass. cache_type: of
     keys and values; a quantised one needs flash attention. cache_tokens: places of the cache that all rows share, None:
     enough for every row, at most 2 GiB, at least one row. gpu_layers: layers computed on a GPU, -1: all.
-    flash_attention: "auto" leaves it to llama.cpp. branches: of the trees of all rows at once, beside each row's first.
+    flash_attention: "auto" does without on a processor, where it is slower behind a long text, unless the cache needs
+    it, and leaves it to llama.cpp where layers are on a GPU. branches: of the trees of all rows at once, beside each
+    row's first.
     """
 
     threads: int | None = None
@@ -29,6 +31,13 @@ class LlamaOptions:
     gpu_layers: int = 0
     flash_attention: str = "auto"
     branches: int = 128
+
+    @property
+    def flash_type(self) -> int:
+        """llama.cpp's number for flash_attention: -1 its own choice, 0 without, 1 with."""
+        if self.flash_attention == "auto":
+            return -1 if self.gpu_layers else int(self.cache_type.startswith("q"))
+        return int(self.flash_attention == "on")
 
     def __post_init__(self) -> None:
         _whole("threads", self.threads, 1, 512, optional=True)

@@ -74,14 +74,15 @@ class LlamaTarget:
             raise UnsupportedError(
                 "llama.cpp does not give hidden states of layers; load with backend='torch' for that"
             )
-        self._check_pack(packed)
+        positions: list[int] = packed.positions.tolist()
+        self._check_pack(packed, positions)
         self._forget_drafted()
         leaves = {row: self._begin(packed, index) for index, row in enumerate(packed.row_ids)}
         self._drafted = _Drafted(packed, leaves)
         sequences = [ids for row in packed.row_ids for ids in leaves[row].sequences]
         wanted = True if want is None else _flags(want.tolist(), packed.num_nodes)
         try:
-            self._decode(packed.tokens.tolist(), packed.positions.tolist(), sequences, wanted)
+            self._decode(packed.tokens.tolist(), positions, sequences, wanted)
         except BaseException:
             self._forget_drafted()
             raise
@@ -165,7 +166,7 @@ class LlamaTarget:
         self._sequences.drop_all_drafted()
         self._drafted = None
 
-    def _check_pack(self, packed: Packed) -> None:
+    def _check_pack(self, packed: Packed, positions: Sequence[int]) -> None:
         if len(set(packed.row_ids)) != len(packed.row_ids):
             raise TargetError(f"a row appears twice in a pass: {packed.row_ids}")
         if packed.num_nodes > self._batch.capacity:
@@ -173,11 +174,11 @@ class LlamaTarget:
                 f"a pass of {packed.num_nodes} nodes is more than batch_size={self._batch.capacity}; raise the backend "
                 "option batch_size, or draft fewer nodes"
             )
-        for row, root in zip(packed.row_ids, packed.positions[list(packed.starts[:-1])].tolist(), strict=True):
+        for row, start in zip(packed.row_ids, packed.starts, strict=False):  # the last start is the end
             self._check_room(row, 0)
-            if root != self.length(row):
+            if (root := positions[start]) != self.length(row):
                 raise TargetError(f"row {row} holds {self.length(row)} tokens; its root was placed at {root}")
-        if (last := int(packed.positions.max())) >= self.info.max_length:
+        if (last := max(positions)) >= self.info.max_length:
             raise TargetError(f"a node at position {last} is beyond the limit of {self.info.max_length} tokens")
 
     def _check_room(self, row: int, length: int) -> None:
