@@ -27,7 +27,7 @@ test: $(VENV)/dev ## the whole test suite (ARGS="-k name" narrows it)
 test-llamacpp: $(LLAMACPP)/base ## the llama.cpp backend, built once and kept in the cache; its own tests and the suite's on it
 	@$(LLAMACPP)/bin/python -m outrider.targets.llamacpp.build; status=$$?; \
 	if [ $$status = 3 ]; then echo "llama.cpp is not tested: there is no compiler to build it with"; exit 0; fi; \
-	[ $$status = 0 ] && $(LLAMACPP)/bin/python -m pytest tests/llamacpp $(ARGS)
+	[ $$status = 0 ] && OUTRIDER_TEST_LLAMACPP=1 $(LLAMACPP)/bin/python -m pytest tests/llamacpp $(ARGS)
 
 test-slow: $(VENV)/dev ## statistics in depth, large models, soak
 	@$(BIN)/python -m pytest -m slow $(ARGS)

