@@ -146,6 +146,17 @@ def test_num2_a_near_tie_is_explained_by_the_measured_noise() -> None:
     assert difference.noise == pytest.approx(4e-6)
 
 
+def test_a_token_at_the_edge_of_what_is_cut_off_is_a_near_tie() -> None:
+    """top_k=1 leaves either of two tokens, as the pass rounds; a real change of the law is no edge."""
+    grid, options = Grid((0.9,), max_new_tokens=8, batch=1), {"top_k": 1}
+    tied = shifted(wobble, near_tied, exact="near-tie", dtype=torch.float32)
+    certificate = certificate_of(tied, grid, options=options)
+    assert certificate.passed, certificate.results
+    assert "cuts off" in next(r.difference.reason for r in certificate.results if r.difference)
+    changed = shifted(lambda logits, nodes: logits.roll(1, -1) if nodes > 1 else logits, exact="near-tie")
+    assert not certificate_of(changed, grid, options=options).passed
+
+
 def test_noise_that_no_rounding_makes_explains_nothing() -> None:
     """The whole effect is there when it is measured; that must not make it an excuse."""
     target = shifted(lambda logits, nodes: logits.roll(1, -1) if nodes > 1 else logits, exact="near-tie")

@@ -51,7 +51,7 @@ class Judge:
 
     def _explain(self, measured: Measured, position: int, first: int, second: int) -> Difference:
         between = gap(measured.scores, first, second)
-        verdict, reason = self._verdict(measured, between)
+        verdict, reason = self._verdict(measured, between, {first, second})
         return Difference(
             "token",
             verdict,
@@ -65,9 +65,11 @@ class Judge:
             tolerance=measured.tolerance,
         )
 
-    def _verdict(self, measured: Measured, between: float) -> tuple[Verdict, str]:
+    def _verdict(self, measured: Measured, between: float, pair: set[int]) -> tuple[Verdict, str]:
         if self.bitwise:
             return "NOT EXPLAINED", "the target claims bitwise passes, so no difference is allowed"
+        if math.isinf(measured.noise) and measured.raw_noise <= measured.ceiling and pair <= measured.choices:
+            return "near tie", "rounding moves what a setting cuts off: passes of this target chose both tokens"
         if measured.noise > measured.ceiling:
             return "NOT EXPLAINED", (
                 f"scores move by {measured.noise:.3g} with the shape of the pass, and rounding can do no more than "

@@ -35,12 +35,15 @@ CEILING_COARSE = 4.0  # where the target itself says how coarsely it rounds
 class Measured:
     """scores (V): what decides here, as the pass of one token gives it. noise: its largest movement over the passes.
 
-    ceiling: the most that rounding can do at this precision.
+    ceiling: the most that rounding can do at this precision. choices: what each of the passes chose. raw_noise: as
+    noise, of the model's own logits: finite where a setting such as top_k cuts a token in one pass and not in another.
     """
 
     scores: Tensor
     noise: float
     ceiling: float
+    choices: frozenset[int] = frozenset()
+    raw_noise: float = math.inf
 
     @property
     def tolerance(self) -> float:
@@ -62,7 +65,10 @@ class Probe:
         scores = [self._scores(row, tokens, num_prompt, params) for row in rows]
         ids = self._watched(scores[0], candidates)
         noise = max((_movement(scores[0][ids], other[ids]) for other in scores[1:]), default=0.0)
-        return Measured(scores[0], noise, self._ceiling(rows[0], params.temperature or 1.0))
+        warmth = params.temperature or 1.0
+        raw = max((_movement(rows[0][ids], other[ids]) for other in rows[1:]), default=0.0) / warmth
+        choices = frozenset(int(one.argmax()) for one in scores)
+        return Measured(scores[0], noise, self._ceiling(rows[0], warmth), choices, raw)
 
     def logit_noise(self, tokens: Sequence[int]) -> float:
         """Largest movement of any raw logit over the passes."""
