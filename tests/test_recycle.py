@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from helpers import World, run, tokens_of
 from outrider import Engine
 from outrider.drafters import followers
 from outrider.drafters.base import TargetView
 from outrider.drafters.followers import Followers
-from outrider.drafters.recycle import RecycleDrafter
+from outrider.drafters.recycle import RecycleDrafter, top
 from outrider.errors import OptionError
 from outrider.policy.fixed import FixedPolicy
 
@@ -88,6 +89,16 @@ def test_a_table_of_another_target_is_refused(tmp_path: Path) -> None:
     learning.save(tmp_path / "start.json")
     with pytest.raises(OptionError, match="vocab_size 7 instead of 11"):
         RecycleDrafter(start=str(tmp_path / "start.json")).bind(TargetView(WORLD.target().info))
+
+
+@pytest.mark.parametrize("size", [5, 64, 4096, 4097, 5000, 49152])
+def test_the_quick_search_for_the_best_finds_what_the_plain_one_finds(size: int) -> None:
+    logits = torch.randn(7, size, generator=torch.Generator().manual_seed(size))
+    logits[0, -3:] = 9.0 + torch.arange(3)
+    width = min(16, size)
+    found, expected = top(logits, width), logits.topk(width)
+    assert torch.equal(found[0], expected.values)
+    assert torch.equal(found[1], expected.indices)
 
 
 @pytest.mark.parametrize("width", [0, 65, True, 2.5])

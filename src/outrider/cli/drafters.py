@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from outrider.cli.outline import drafters as told_drafters
 from outrider.cli.quiet import quiet_loading
@@ -119,7 +119,9 @@ def show_trials(trials: "list[Trial]", as_json: bool) -> None:
         rows = [{**dataclasses.asdict(one), "spec": one.spec, "speedup": one.forecast.speedup} for one in ranked]
         print(json.dumps({"best": ranked[0].spec, "trials": rows}))
         return
-    table = Table("drafter", "layers run", "agreement", "pass costs", "best depth", "predicted", box=None)
+    table = Table(
+        Column("drafter", overflow="fold"), "layers run", "agreement", "pass costs", "best depth", "predicted", box=None
+    )
     for trial in ranked:
         depth = trial.forecast.depth
         gain = f"{trial.forecast.speedup:.2f}x plain" if depth else "does not pay"

@@ -33,7 +33,7 @@ class MixDrafter(Drafter):
     preferred_depth: ClassVar[int] = 12  # with a part that needs passes; without, as deep as its parts
 
     drafters: str | Sequence[str | Drafter] = "suffix+recycle"
-    min_survival: float = 0.04
+    min_survival: float = 0.005
     _parts: tuple[Drafter, ...] = field(default=(), init=False, repr=False)
     _rows: dict[int, "_RowState"] = field(default_factory=dict[int, "_RowState"], init=False, repr=False)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from outrider.drafters.base import DraftContext, Drafter, TargetView
@@ -24,7 +25,8 @@ MOST = 64  # candidates
 RANKS = 16  # candidates that are trusted each for itself; later ones share the last
 PRIOR = 0.8  # trust in a chance, before any evidence
 FLATTER = 0.7  # exponent: a chance was seen elsewhere, so it is less sure here
-UNLIKELY = 1e-4
+UNLIKELY = 0.003  # candidates with less are not kept
+PIECE = 64  # logits
 
 Pair = tuple[int, int]  # the last two tokens
 
@@ -125,7 +127,7 @@ class _RowState:
         """(kind of trust, chance before trust, token) of every candidate after these two tokens."""
         order, found = self.followers.find(*pair)
         for rank, (token, chance) in enumerate(found):
-            yield RANKS * (order - 1) + min(rank, RANKS - 1), max(chance, UNLIKELY) ** FLATTER, token
+            yield RANKS * (order - 1) + min(rank, RANKS - 1), chance**FLATTER, token
 
 
 def about(target: TargetView) -> dict[str, Any]:
@@ -135,6 +137,25 @@ def about(target: TargetView) -> dict[str, Any]:
 
 def _best(logits: Tensor, width: int) -> list[Candidates]:
     """The likeliest tokens after every node, and their chances among themselves."""
-    values, ids = logits.topk(min(width, logits.shape[-1]), dim=-1)
+    values, ids = top(logits, width)
     chances = values.float().softmax(-1)
-    return [tuple(zip(i, c, strict=True)) for i, c in zip(ids.tolist(), chances.tolist(), strict=True)]
+    return [
+        tuple((token, chance) for token, chance in zip(i, c, strict=True) if chance >= UNLIKELY)
+        for i, c in zip(ids.tolist(), chances.tolist(), strict=True)
+    ]
+
+
+def top(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """As `logits.topk(width)`, some times faster on long rows: the best lie in the pieces whose greatest are best."""
+    size = logits.shape[-1]
+    pieces = size // PIECE
+    if pieces < 4 * width:
+        values, ids = logits.topk(min(width, size), dim=-1)
+        return values, ids
+    cut = logits[:, : pieces * PIECE].unflatten(-1, (pieces, PIECE))
+    chosen = cut.amax(-1).topk(width, dim=-1).indices
+    values = torch.cat([cut.take_along_dim(chosen[..., None], 1).flatten(1), logits[:, pieces * PIECE :]], dim=-1)
+    best, places = values.topk(width, dim=-1)
+    inside = chosen.take_along_dim((places // PIECE).clamp(max=width - 1), 1) * PIECE + places % PIECE
+    beyond = pieces * PIECE + places - width * PIECE
+    return best, torch.where(places < width * PIECE, inside, beyond)
