@@ -14,7 +14,7 @@ def test_the_demo_ends_in_one_line_of_figures_beside_equal_tokens(models):
     with quick():
         seen = outrider("demo", "--tokens", "16")
     assert (seen.code, seen.err) == (0, "")
-    assert "accepted (draft kept)  ⟦recovered⟧ (draft rejected)  «bonus» (nothing rejected)" in seen.out
+    assert "accepted (kept)  ⟦recovered⟧ (rejected)  «bonus» (all kept)  ⟨plain⟩ (no draft)" in seen.out
     line = seen.out.splitlines()[-1]
     wanted = r"16 tokens in (\d+) rounds, ([\d.]+) each, (\d+)% accepted; [\d.]+ tok/s, plain [\d.]+: equal"
     figures = re.fullmatch(wanted, line)

@@ -21,14 +21,14 @@ def printed(where: Console, text: str, origin, **options) -> str:
 
 def test_origins_differ_in_colour():
     looks = {printed(console(force_terminal=True, color_system="standard"), "word", o) for o in MEANINGS}
-    assert len(looks) == 3
+    assert len(looks) == 4
     assert all("word" in look for look in looks)
 
 
 def test_origins_differ_without_colour(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     looks = [printed(console(force_terminal=True, color_system="standard"), "word", o) for o in MEANINGS]
-    assert len(set(looks)) == 3
+    assert len(set(looks)) == 4
     assert not any(code in look for look in looks for code in ("\x1b[3", ";3"))  # underline and bold, no colours
 
 

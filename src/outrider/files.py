@@ -16,19 +16,30 @@ def cache_root() -> Path:
     Not created here.
     """
     if chosen := os.environ.get("OUTRIDER_CACHE"):
-        return Path(chosen).expanduser()
+        return Path(os.path.expanduser(chosen))
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "outrider"
 
 
-def check_writable(path: Path | None, option: str) -> None:
+def check_writable(path: str | Path | None, option: str) -> None:
     """OptionError if a file cannot be written there; to be asked before long work. None is no file."""
     if path is None:
         return
-    if path.is_dir():
-        raise OptionError(f"{option} {path} is a folder; name a file")
-    if not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise OptionError(f"{option} {path} cannot be written; name a file in a folder that exists and can be")
+    file = Path(path)
+    new = not file.exists()
+    try:
+        file.open("ab").close()
+        if new:
+            file.unlink()
+    except OSError as error:
+        raise unwritable(file, option, error) from error
+
+
+def unwritable(path: Path, option: str, error: OSError) -> OptionError:
+    """What is said of a file that cannot be written. option: who named it."""
+    return OptionError(
+        f"{option} {path} cannot be written ({error.strerror}); name a file in a folder that exists and can be"
+    )
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -11,10 +11,17 @@ STYLES: "dict[Origin, Style]" = {
     "accepted": Style(color="green"),
     "recovered": Style(color="yellow", underline=True),
     "bonus": Style(color="cyan", bold=True),
+    "plain": Style(dim=True),
 }
-MARKS: "dict[Origin, tuple[str, str]]" = {"accepted": ("", ""), "recovered": ("⟦", "⟧"), "bonus": ("«", "»")}
+MARKS: "dict[Origin, tuple[str, str]]" = {
+    "accepted": ("", ""),
+    "recovered": ("⟦", "⟧"),
+    "bonus": ("«", "»"),
+    "plain": ("⟨", "⟩"),
+}
 MEANINGS: "dict[Origin, str]" = {
-    "accepted": "(draft kept)",
-    "recovered": "(draft rejected)",
-    "bonus": "(nothing rejected)",
+    "accepted": "(kept)",
+    "recovered": "(rejected)",
+    "bonus": "(all kept)",
+    "plain": "(no draft)",
 }

@@ -20,7 +20,7 @@ WORLD = World(seed=121)
 @pytest.mark.parametrize("rule", ["identical", "rejection", "block"])
 @pytest.mark.parametrize("draft", [[0, 0], [1, 2], [2, 1, 0, 0], []])
 def test_log_1_every_token_has_its_own_logprob(rule: str, draft: list[int]) -> None:
-    """Accepted, recovered and bonus tokens alike."""
+    """Accepted, recovered, bonus and plain tokens alike."""
     target = FunctionTarget(lambda tokens: LAW.log(), 3)
     engine = Engine(target, FunctionDrafter(lambda tokens, depth: draft), rule=rule)
     origins = set()
@@ -35,7 +35,8 @@ def test_log_1_every_token_has_its_own_logprob(rule: str, draft: list[int]) -> N
                 assert event.logprobs.rank == event.token_ids[0] + 1
                 assert [token for token, _ in event.logprobs.top] == [0, 1, 2]
                 origins.add(event.origin)
-    assert origins == ({"accepted", "recovered", "bonus"} if draft else {"bonus"})
+    assert origins - {"bonus"} == ({"accepted", "recovered", "plain"} if draft else {"plain"})
+    assert "bonus" in origins or len(draft) != 2  # the longer draft is hardly ever kept whole
 
 
 def test_log_1_reports_equal_those_of_the_plain_run() -> None:

@@ -93,7 +93,7 @@ def test_sigterm_finishes_running_streams_and_refuses_new_ones(server: CommandSe
         (["--max-tokens", "0"], "at least 1"),
         (["--deadline", "nan"], "above 0"),
         (["--rule", "identcal"], "did you mean 'identical'"),
-        (["--trace", "/nowhere/at/all"], "cannot write the trace"),
+        (["--trace", "/nowhere/at/all"], "trace /nowhere/at/all cannot be written"),
         (["--prot", "1"], "did you mean --port"),
         (["--trace-prompts"], "--trace FILE"),
     ],

@@ -67,6 +67,10 @@ def test_a_node_that_is_its_own_parent_does_not_hang_the_player(request_: Record
 def test_two_traces_are_compared_and_a_ratio_needs_equal_tokens(path: Path, tmp_path: Path) -> None:
     seen = outrider("watch", str(path), "--terminal", "--against", str(path))
     assert re.search(r"the same tokens; the first run was [\d.]+ times", seen.out)
+    assert "the same tokens" in outrider("watch", str(path), "--terminal", "--compare").out
+    alone = tmp_path / "alone.jsonl"
+    alone.write_text("\n".join(path.read_text("utf-8").split("\n")[:4]), "utf-8")
+    assert "holds one run" in outrider("watch", str(alone), "--terminal", "--compare").error
     one, other = pair(read_trace(path).requests, read_trace(path).requests)
     other.rounds[3].row["delivered"]["tokens"][0] += 1
     differs = verdict(one, other)

@@ -1,5 +1,6 @@
 """A trace says what happened: it fits its schema, adds up to the completions, and harms nobody when the disk fails."""
 
+import io
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from rich.console import Console
 from tapes import PROMPT, engine, tape
 from worlds import draft
 
@@ -20,6 +22,7 @@ from outrider.traces import TraceFile, write_trace
 from outrider.traces.lines import Lines
 from outrider.traces.reader import parse_trace, read_trace
 from outrider.traces.summary import pair, sums, verdict
+from outrider.watch.terminal import play
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "trace.schema.json").read_text("utf-8"))
@@ -211,10 +214,53 @@ def test_hostile_lines_are_skipped(tmp_path: Path) -> None:
     recording = parse_trace([*good, *bad])
     assert recording.skipped == len(bad)
     assert len(recording.requests) == 2
+    assert len(recording.lines) == len([line for line in good if line])
+
+
+def _spoilt(row: Any, path: str, value: Any) -> None:
+    *way, last = path.split(".")
+    for name in way:
+        row = row[name]
+    row[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("request", "x"),
+        ("plan.reason", None),
+        ("plan.depth", "deep"),
+        ("tree.parents", []),
+        ("tree.parents", [-1, 0, 7]),
+        ("tree.parents", [0, 0, 0]),
+        ("tree.texts", ["a"] * 99),
+        ("target.chance", [1.0]),
+        ("target.chance", None),
+        ("path", []),
+        ("path", [0, 99]),
+        ("path", [1]),
+        ("next.text", 3),
+        ("next.origin", "elsewhere"),
+        ("delivered.count", 99),
+        ("delivered.origins", ["strange"]),
+        ("delivered.texts", "ab"),
+    ],
+)
+def test_a_foreign_row_is_left_out_and_the_rest_can_be_played(path: str, value: Any, tmp_path: Path) -> None:
+    tape(tmp_path / "t.jsonl")
+    lines = lines_of(tmp_path / "t.jsonl")
+    spoilt = next(line for line in lines if line["kind"] == "round" and len(line["rows"][0]["path"]) > 1)
+    _spoilt(spoilt["rows"][0], path, value)
+    recording = parse_trace([json.dumps(line) for line in lines])
+    assert recording.skipped == 1
+    out = io.StringIO()
+    for request in recording.requests:
+        play(request, Console(file=out, width=100))
+    assert "round" in out.getvalue()
 
 
 def test_where_no_trace_can_be_is_told_before_a_model_is_loaded() -> None:
-    with pytest.raises(OptionError, match="cannot write the trace to '/nowhere/t'"):
+    with pytest.raises(OptionError, match="trace /nowhere/t cannot be written"):
         outrider.load("no-such-model", trace="/nowhere/t")
-    with pytest.raises(OptionError, match="cannot write"):
+    with pytest.raises(OptionError, match="cannot be written"):
         TraceFile("/nowhere/t", engine())

@@ -1,6 +1,7 @@
 """What a person can say to the chat itself: lines that begin with a slash."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -69,7 +70,7 @@ class Commands:
         if not argument:
             raise OptionError("/save needs the name of a file")
         try:
-            path = Path(argument).expanduser()
+            path = Path(os.path.expanduser(argument))
             with path.open("x", encoding="utf-8") as file:
                 json.dump({"messages": self._conversation.prompt}, file, ensure_ascii=False, indent=1)
         except FileExistsError:

@@ -121,13 +121,24 @@ def _drafter(name: str, found: Calibration, drafter: Drafter, one: float) -> str
 def _errors(checked: list[Checked]) -> list[str]:
     if not checked:
         return []
-    head = ["", f"{'round of':<20}{'rows':>5}{'tokens':>8}{'nodes':>7}{'predicted':>13}{'measured':>11}{'error':>8}"]
+    names = (
+        f"{'round of':<20}{'rows':>5}{'tokens':>8}{'nodes':>7}{'predicted':>13}{'measured':>11}{'error':>8}{'own':>8}"
+    )
     rows = [
         f"{one.setting:<20}{one.num_rows:>5}{one.context:>8.0f}{one.num_nodes:>7.1f}{1000 * one.predicted:>10.1f} ms"
-        f"{1000 * one.measured:>8.1f} ms{one.error:>+8.1%}"
+        f"{1000 * one.measured:>8.1f} ms{one.error:>+8.1%}{one.own_error:>+8.1%}"
         for one in checked
     ]
-    return [*head, *rows, f"mean absolute error {mean_error(checked):.1%} over {len(checked)} settings"]
+    paces = [one.pace for one in checked]
+    return [
+        "",
+        names,
+        *rows,
+        f"mean absolute error {mean_error(checked):.1%} over {len(checked)} settings; counted in plain rounds timed "
+        f"beside each, {mean_error(checked, own=True):.1%} (own)",
+        f"those plain rounds took {min(paces):.2f} to {max(paces):.2f} times what the model says, which is how far the "
+        "machine's pace has moved since",
+    ]
 
 
 def _as_dict(found: Calibration, checked: list[Checked], path: Path) -> dict[str, Any]:
@@ -136,6 +147,7 @@ def _as_dict(found: Calibration, checked: list[Checked], path: Path) -> dict[str
         "date": found.date,
         "key": dict(found.key),
         "costs": found.costs.to_dict(),
-        "checked": [{**vars(one), "error": one.error} for one in checked],
+        "checked": [{**vars(one), "error": one.error, "own_error": one.own_error} for one in checked],
         "mean_error": mean_error(checked) if checked else None,
+        "mean_own_error": mean_error(checked, own=True) if checked else None,
     }

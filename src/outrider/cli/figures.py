@@ -1,10 +1,14 @@
 """The line of figures that follows a text."""
 
+import re
 from collections.abc import Sequence
 
 from outrider.cli.play import Comparison, tokens_per_second
 from outrider.engine.completion import Completion
-from outrider.engine.trace import RoundTrace
+from outrider.engine.trace import RoundTrace, RowTrace
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+FEW_RUNS = 6  # of rounds, that are named
 
 
 def summary(completion: Completion) -> str:
@@ -62,12 +66,47 @@ def method(completion: Completion) -> str:
 
 
 def policy_lines(rounds: Sequence[RoundTrace]) -> list[str]:
-    """Why each round drafted what it did: `round 3: kept 2 of 5; lookup offered 10, scored 5, ...`."""
-    return [
-        f"round {number}: kept {len(row.path) - 1} of {len(row.tokens) - 1}; {row.reason or 'no reason given'}"
-        for number, one in enumerate(rounds, 1)
-        for row in one.rows
-    ]
+    """Why rounds drafted what they did, those of one kind together, the commonest kind first.
+
+    `rounds 3, 5-9 (6): kept 12 of 30; lookup offered 4-10, scored 3-5, ...`: numbers from the least to the greatest.
+    """
+    kinds: dict[str, list[tuple[int, RowTrace]]] = {}
+    for number, one in enumerate(rounds, 1):
+        for row in one.rows:
+            kinds.setdefault(NUMBER.sub("#", row.reason), []).append((number, row))
+    return [_kind_line(members) for members in sorted(kinds.values(), key=lambda members: -len(members))]
+
+
+def _kind_line(members: Sequence[tuple[int, RowTrace]]) -> str:
+    rows = [row for _, row in members]
+    kept, drafted = sum(len(row.path) - 1 for row in rows), sum(len(row.tokens) - 1 for row in rows)
+    numbers = [number for number, _ in members]
+    where = f"round {numbers[0]}" if len(numbers) == 1 else f"rounds {_runs(numbers)} ({len(numbers)})"
+    return f"{where}: kept {kept} of {drafted}; {_common([row.reason for row in rows]) or 'no reason given'}"
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """`1, 3-5` for 1, 3, 4, 5; of many the first few."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    shown = ["-".join(map(str, run)) for run in runs[:FEW_RUNS]]
+    return ", ".join([*shown, *["..."] * (len(runs) > FEW_RUNS)])
+
+
+def _common(reasons: Sequence[str]) -> str:
+    """Sentences that differ in their numbers alone as one: with the range of each number."""
+    columns = zip(*(NUMBER.findall(reason) for reason in reasons), strict=True)
+    ranges = iter([(min(column, key=float), max(column, key=float)) for column in columns])
+
+    def shown(_: re.Match[str]) -> str:
+        low, high = next(ranges)
+        return low if low == high else f"{low}-{high}"
+
+    return NUMBER.sub(shown, reasons[0])
 
 
 def _excuse(comparison: Comparison) -> str:

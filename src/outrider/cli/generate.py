@@ -21,7 +21,8 @@ from outrider.engine.engine import Engine
 from outrider.engine.request import Prompt
 from outrider.engine.trace import RoundTrace
 from outrider.errors import OptionError, PromptError
-from outrider.traces.file import check_trace, write_trace
+from outrider.files import check_writable
+from outrider.traces.file import write_trace
 
 PromptText = Annotated[str | None, typer.Argument(help="The text to go on from; `-` reads it from stdin.")]
 PromptFile = Annotated[Path | None, typer.Option("--file", help="Read the prompt from this file instead.")]
@@ -32,7 +33,7 @@ ShowTree = Annotated[bool, typer.Option("--show-tree", help="Also print one roun
 Trace = Annotated[Path | None, typer.Option("--trace", help="Append one JSON line a round, for `outrider watch`.")]
 TracePrompt = Annotated[bool, typer.Option("--trace-prompt", help="The trace also has the prompt.")]
 ProfileFile = Annotated[Path | None, typer.Option("--profile", help="Target, drafter and policy from `outrider plan`.")]
-Explain = Annotated[bool, typer.Option("--explain-policy", help="Also print why each round drafted what it did.")]
+Explain = Annotated[bool, typer.Option("--explain-policy", help="Also print why rounds drafted what they did.")]
 ShowParams = Annotated[bool, typer.Option("--show-params", help="Also print the effective settings.")]
 
 
@@ -105,9 +106,8 @@ def _print_tree(engine: Engine, telling: RoundTrace | None, num_rounds: int) -> 
 
 def check_tracing(trace: Path | None, trace_prompt: bool) -> None:
     """Raises OptionError for a file that cannot be written, before a model is loaded."""
-    if trace is not None:
-        check_trace(trace)
-    elif trace_prompt:
+    check_writable(trace, "--trace")
+    if trace is None and trace_prompt:
         raise OptionError("--trace-prompt says what --trace FILE shall hold; give a file, or leave it out")
 
 

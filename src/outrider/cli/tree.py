@@ -87,7 +87,11 @@ def _last_line(row: RowTrace, decode: Decode) -> Text:
     """What followed the kept tokens, and why."""
     if row.origins[-1] == "accepted":
         return Text("the text ended with a drafted token", style="dim")
-    why = "nothing was rejected" if row.origins[-1] == "bonus" else "the target's own, in place of what was rejected"
+    why = (
+        "nothing was rejected"
+        if row.origins[-1] in ("bonus", "plain")
+        else "the target's own, in place of what was rejected"
+    )
     return Text.assemble("then ", (_quoted(decode, row.delivered[-1]), "bold"), (f"  {why}", "dim"))
 
 

@@ -6,6 +6,7 @@ from, so every rule stays exact. Source of trimmed vocabularies: Zhao et al., "F
 et al., "Accelerating LLM Inference with Lossless Speculative Decoding for Heterogeneous Vocabularies" (2025).
 """
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -94,7 +95,7 @@ def sample_text(file: str | None = None) -> str:
     if file is None:
         return _own_text()
     try:
-        return Path(file).expanduser().read_text(encoding="utf-8")
+        return Path(os.path.expanduser(file)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read draft_vocab_text {file!r} as text: {error}") from error
 

@@ -11,16 +11,16 @@ from outrider.sampling.logprobs import TokenLogprobs
 from outrider.types import PhaseSeconds, RowRound
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-Origin = Literal["accepted", "recovered", "bonus"]
+Origin = Literal["accepted", "recovered", "bonus", "plain"]
 
 
 @dataclass(frozen=True)
 class TokenEvent:
     """News of one request: usually one token; token_ids is empty where only withheld text is released at the end.
 
-    origin: accepted (a kept draft token), recovered (the target's own after a rejection) or bonus (the target's own
-    after everything drafted was kept; every token of plain decoding is one). text joins up to the completion's text.
-    finish_reason is set on a request's last event.
+    origin: accepted (a kept draft token), recovered (the target's own after a rejection), bonus (the target's own
+    after everything drafted was kept) or plain (its own where nothing was drafted). text joins up to the completion's
+    text. finish_reason is set on a request's last event.
     """
 
     request_id: int

@@ -258,7 +258,8 @@ class Row:
 def _committed(tree: DraftTree, outcome: Outcome) -> list[tuple[int, int, Origin]]:
     """(node that the token follows, token, origin) for every token that the outcome commits, in order."""
     kept: list[tuple[int, int, Origin]] = [(tree.parents[n], tree.tokens[n], "accepted") for n in outcome.path[1:]]
-    return [*kept, (outcome.path[-1], outcome.next_token, "bonus" if outcome.bonus else "recovered")]
+    own: Origin = "plain" if not tree.num_drafted else "bonus" if outcome.bonus else "recovered"
+    return [*kept, (outcome.path[-1], outcome.next_token, own)]
 
 
 def _cut(tree: DraftTree, outcome: Outcome, count: int) -> Outcome:

@@ -89,9 +89,9 @@ class Table:
         return list(best.values())
 
     def acceptance(self, setting: Setting) -> list[float]:
-        """Share of the rounds in which a draft was asked for in which level 1, 2, ... was kept."""
+        """Share of all rounds in which the drafted token at level 1, 2, ... was kept."""
         rounds = self.rounds(setting)
-        return [count / max(1, rounds.asked) for count in rounds.kept]
+        return [count / max(1, rounds.rounds) for count in rounds.kept]
 
 
 def break_even(costs: CostModel, drafter: str, depths: Iterable[int], batch: int, context: float) -> list[float]:

@@ -41,7 +41,7 @@ def report(planned: Planned) -> str:
             "the number of requests that really run at a time.",
         ),
         heading("Acceptance by position"),
-        figure(_acceptance(found, best), "Share of drafts whose 1st, 2nd, ... token the target would have written."),
+        figure(_acceptance(found, best), "Share of rounds in which the 1st, 2nd, ... drafted token was kept."),
         heading("Where the time goes"),
         figure(_phases(found, best, batch), "Milliseconds per written token: drafting, the target's pass, the rest."),
         heading("The break-even line"),

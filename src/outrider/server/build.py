@@ -7,6 +7,7 @@ from typing import Any
 from outrider.acceptance import Rule
 from outrider.api import drafters_by_name, known_costs
 from outrider.engine.engine import Engine
+from outrider.files import check_writable
 from outrider.policy.base import Policy
 from outrider.server.app import Parts
 from outrider.server.config import ServerConfig
@@ -16,7 +17,7 @@ from outrider.server.metrics import Metrics
 from outrider.server.runner import EngineThread
 from outrider.server.translate import Facts, Translator
 from outrider.targets.loading import load_target
-from outrider.traces.file import TraceFile, check_trace
+from outrider.traces.file import TraceFile
 
 MakeEngine = Callable[[], Engine]
 
@@ -67,8 +68,7 @@ def load_parts(
     Raises OptionError, ModelError, PairingError, UnsupportedError.
     """
     drafters = drafters_by_name(specs)
-    if trace is not None:
-        check_trace(trace)
+    check_writable(trace, "trace")
     loaded = load_target(target, max_rows=max_rows, **target_options)
 
     watching: dict[str, Any] = {"show_text": show_text, "trace": trace, "trace_prompts": trace_prompts}

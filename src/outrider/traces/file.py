@@ -10,7 +10,7 @@ from outrider.engine.completion import Completion
 from outrider.engine.engine import Engine
 from outrider.engine.observe import Observer, RequestTrace
 from outrider.engine.trace import RoundTrace
-from outrider.errors import OptionError
+from outrider.files import unwritable
 from outrider.traces.lines import Line, Lines
 
 _LOGGER = logging.getLogger("outrider.traces")
@@ -35,8 +35,10 @@ class TraceFile(Observer):
         self._on_failure = on_failure or _LOGGER.warning
         self._lines = Lines(engine, prompts=prompts)
         self._released: dict[int, int] = {}  # characters of each running request's text that rounds delivered
-        check_trace(path)
-        self._file = self.path.open("ab", buffering=0)
+        try:
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise unwritable(self.path, "trace", error) from error
         if _in_mid_line(self.path):
             self._put(b"\n")  # an earlier writer was cut off
         self._write(self._lines.header())
@@ -85,14 +87,6 @@ def write_trace(engine: Engine, path: str | Path, *, prompts: bool = False) -> T
     trace = TraceFile(path, engine, prompts=prompts)
     engine.attach(trace)
     return trace
-
-
-def check_trace(path: str | Path) -> None:
-    """OptionError if no trace can be written there; to be asked before a model is loaded."""
-    try:
-        Path(path).open("ab").close()
-    except OSError as error:
-        raise OptionError(f"cannot write the trace to {str(path)!r}: {error.strerror}") from error
 
 
 def _in_mid_line(path: Path) -> bool:

@@ -1,6 +1,6 @@
 """Reads a trace back: the file's sessions (one per header), and in each the requests with their rounds.
 
-A line that is cut off or is no JSON (a writer that was killed, a full disk) is skipped and counted.
+A line that is cut off, no JSON or foreign (a writer that was killed, a full disk) is skipped and counted.
 """
 
 import json
@@ -11,6 +11,7 @@ from typing import Any
 
 from outrider.errors import OptionError
 from outrider.traces.lines import FORMAT, VERSION, Line
+from outrider.traces.shape import check_line
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Session:
     requests: dict[int, RecordedRequest] = field(default_factory=dict[int, RecordedRequest])
 
     def add(self, line: Line) -> None:
-        """Take one line in. Raises KeyError or TypeError if it is not what docs/traces.md says."""
+        """Take one line in, which check_line has passed."""
         if line["kind"] == "round":
             for row in line["rows"]:
                 seconds = {str(name): float(value) for name, value in line["seconds"].items()}
@@ -78,10 +79,11 @@ class Session:
 
 @dataclass
 class Recording:
-    """A whole trace. skipped: lines that could not be read."""
+    """A whole trace. lines: those that could be read; skipped: how many could not."""
 
     sessions: list[Session] = field(default_factory=list[Session])
     skipped: int = 0
+    lines: list[str] = field(default_factory=list[str])
 
     @property
     def requests(self) -> list[RecordedRequest]:
@@ -113,10 +115,14 @@ def parse_trace(lines: Iterable[bytes | str]) -> Recording:
 def _take(recording: Recording, raw: bytes | str) -> None:
     try:
         line: Any = json.loads(raw)
-        if line["kind"] == "header" and line["format"] == FORMAT:
-            recording.sessions.append(_session(line))
+        begins = line["kind"] == "header" and line["format"] == FORMAT
+        session = _session(line) if begins else None
+        check_line(line)
+        if session is not None:
+            recording.sessions.append(session)
         else:
             recording.sessions[-1].add(line)
+        recording.lines.append(json.dumps(line))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         if isinstance(error, OptionError):
             raise

@@ -14,9 +14,13 @@ from typing import Any
 SCRIPTS = ("words", "model", "frames", "tree", "charts", "text", "clock", "player", "compare", "live", "main")
 
 
-def trace_page(traces: list[str], *, title: str) -> str:
-    """A page that holds these traces (the text of their files; a second one is compared with the first)."""
-    return _page({"mode": "trace", "title": title, "traces": traces})
+def trace_page(traces: list[str], *, title: str, side_by_side: bool | None = None) -> str:
+    """A page that holds these traces (the text of their files; a second one is compared with the first).
+
+    side_by_side: whether it opens with two runs side by side; None: if there are two traces.
+    """
+    both = len(traces) > 1 if side_by_side is None else side_by_side
+    return _page({"mode": "trace", "title": title, "traces": traces, "view": "compare" if both else "play"})
 
 
 def live_page(rounds: str = "/rounds", *, links: bool = True) -> str:

@@ -17,9 +17,10 @@ LOOKS = {
     "struck": Style(color="red", strike=True),
     "recovered": Style(color="yellow", underline=True),
     "bonus": Style(color="cyan", bold=True),
+    "plain": Style(),
     "accepted": Style(color="green"),
 }
-SIGNS = {"kept": "✓", "struck": "✕", "recovered": "↻", "bonus": "+"}
+SIGNS = {"kept": "✓", "struck": "✕", "recovered": "↻", "bonus": "+", "plain": "="}
 STEPS = ("draft", "score", "keep")
 _VISIBLE = str.maketrans({" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"})
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from outrider.traces.lines import Line
 from outrider.traces.reader import RecordedRequest, RecordedRound, Session
+from outrider.traces.shape import check_line
 from outrider.traces.summary import seconds_until, sums, verdict
 from outrider.watch.keys import Keys, can_read_keys
 from outrider.watch.paint import (
@@ -100,7 +101,11 @@ def follow(lines: Iterable[Line], console: Console) -> None:
     """Print the rounds of a server as they come."""
     session: Session | None = None
     for line in lines:
-        if line.get("kind") == "header":
+        try:
+            check_line(line)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        if line["kind"] == "header":
             session = Session(line)
             console.print(f"watching {line['target']['name']}", style="bold", markup=False)
         elif session is not None:

@@ -26,7 +26,7 @@ function roundsChart(rounds, seen, jump) {
   const width = CHART / Math.max(rounds.length, 12);
   const bars = rounds.map((round, place) => {
     const origins = round.row.delivered.origins;
-    const parts = ['accepted', 'recovered', 'bonus'].map((origin) => [origin, origins.filter((one) => one === origin).length]);
+    const parts = ['accepted', 'recovered', 'bonus', 'plain'].map((origin) => [origin, origins.filter((one) => one === origin).length]);
     let y = 8 + tall;
     const pieces = parts.filter(([, count]) => count).map(([origin, count]) => {
       const height = (tall * count) / most;

@@ -41,7 +41,7 @@ class Viewer {
     top_.append(el('h1', {}, 'Outrider'), this.about, this.tools);
     this.notice = skipped ? el('p', { class: 'notice' }, `${counted(skipped, 'line')} of the trace could not be read and ${skipped === 1 ? 'was' : 'were'} left out.`) : null;
     document.addEventListener('keydown', (event) => this.view.clock.key(event));
-    this.choose(second && config.traces.length > 1 ? 'compare' : 'play');
+    this.choose(second ? config.view : 'play');
   }
 
   select(name, chosen) {

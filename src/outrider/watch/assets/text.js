@@ -5,6 +5,7 @@ const LEGEND = [
   ['struck', 'struck out'],
   ['recovered', 'replaced by the target'],
   ['bonus', 'added by the target'],
+  ['plain', 'written without a draft'],
 ];
 
 const legend = () => el('p', { class: 'legend' }, LEGEND.map(([look, meaning]) => el('span', {}, el('span', { class: `token ${look}` }, 'abc'), meaning)));

@@ -60,7 +60,7 @@ function edge(from, to, state) {
   return svg('path', { class: `edge ${state}`, d: `M${x0} ${y0}C${x0 + bend} ${y0} ${x1 - bend} ${y1} ${x1} ${y1}` });
 }
 
-const MARKS = { kept: '✓', struck: '✕', recovered: '↻', bonus: '+' };
+const MARKS = { kept: '✓', struck: '✕', recovered: '↻', bonus: '+', plain: '=' };
 
 function box(round, step, node, state, fresh) {
   const isNew = fresh && ((step === 'draft' && state === 'drafted') || (step === 'keep' && node.own));
