@@ -70,7 +70,7 @@ def test_cfg_1_the_depth_typed_is_the_depth_used(depth, policy, folder):
     result = generate(folder, "--max-depth", str(depth), *policy, "--max-new-tokens", "40", PROMPT)
     assert result["stats"]["max_proposed"] == depth
     assert result["effective_params"]["max_depth"] == depth
-    assert (result["stats"]["off_reason"] == "max_depth is 0") == (depth == 0)
+    assert ("max_depth is 0" in (result["stats"]["off_reason"] or "")) == (depth == 0)
 
 
 def test_settings_take_effect_and_are_shown(folder):

@@ -88,6 +88,21 @@ def test_who_names_a_drafter_that_is_gone_is_told(free: dict[str, int]) -> None:
     assert any("'model' was given up" in warning for warning in asked.stats.warnings)
 
 
+def test_requests_say_why_they_have_no_drafts(free: dict[str, int]) -> None:
+    """Under the automatic policy too, where nobody asks a drafter that is gone; but not if another could draft."""
+    for others in ({}, {"lookup": LookupDrafter()}):
+        engine = Engine(WORLD.target(), {"model": Held(WORLD.draft()), **others}, policy="auto")
+        free["bytes"] = LOW
+        engine.submit([1], max_new_tokens=9)
+        with pytest.warns(OutriderWarning, match="given up"):
+            engine.step()
+        free["bytes"] = 1 << 40
+        told = engine.generate([1, 2], max_new_tokens=6).stats.off_reason or ""
+        assert ("'model' was given up" in told) == (not others)
+        named = engine.generate(Request([1, 2], drafter="model"), max_new_tokens=6).stats.off_reason
+        assert "'model' was given up" in (named or "")
+
+
 def test_warm_texts_go_first(free: dict[str, int]) -> None:
     held = Held(WORLD.draft())
     engine = Engine(WORLD.target(max_rows=2), held, reuse_prefixes=True)

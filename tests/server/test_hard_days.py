@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +15,8 @@ from live import ToyServer, until
 from test_protocol import TEXT, events
 from worlds import MODEL, draft, logits, make_engine, parts, target, tokenizer
 
+from outrider.errors import OutriderWarning
+from outrider.server import logs
 from outrider.testing import FunctionDrafter
 
 LONG = {**TEXT, "max_tokens": 300}
@@ -154,6 +157,22 @@ def test_bodies_too_large_or_too_slow() -> None:
             connection.settimeout(30)
             assert b"408" in connection.recv(4096)
         assert server.post("/v1/completions", {**TEXT, "max_tokens": 2}).status_code == 200
+
+
+@pytest.mark.parametrize("body", [b'{"prompt": "\xff"}', b"[" * 100_000, b'{"max_tokens": ' + b"9" * 5000 + b"}"])
+def test_a_body_that_cannot_be_read_says_what_may_be_wrong(body: bytes) -> None:
+    with ToyServer(parts()) as server:
+        answer = httpx.post(f"{server.url}/v1/completions", content=body, headers=JSON)
+        assert answer.status_code == 400
+        assert "not UTF-8, nested too deep" in answer.text
+
+
+def test_warnings_are_lines_of_the_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "showwarning", logs._log_warning)
+    with caplog.at_level("WARNING", "outrider.server"):
+        warnings.showwarning(OutriderWarning("drafter 'model' was given up"), OutriderWarning, "engine.py", 1)
+    line = json.loads(logs.JsonLines().format(caplog.records[-1]))
+    assert (line["event"], line["level"], line["warning"]) == ("warning", "warning", "drafter 'model' was given up")
 
 
 def test_bodies_that_are_too_much_together() -> None:

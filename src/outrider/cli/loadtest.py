@@ -48,7 +48,11 @@ def loadtest(
         client = LoadClient(address, target, messages, max_tokens=max_tokens, api_key=first_key())
         levels = run_levels(client, numbers, requests, lambda level: print(f"{level.clients} done", file=sys.stderr))
     print(table(levels))
-    print(json.dumps({"target": target, "drafter": drafter, "levels": [level.to_dict() for level in levels]}))
+    print(
+        json.dumps(
+            {"target": target, "drafter": None if url else drafter, "levels": [level.to_dict() for level in levels]}
+        )
+    )
     if not all(level.equal for level in levels):
         raise typer.Exit(1)
 

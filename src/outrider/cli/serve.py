@@ -139,4 +139,5 @@ def _read(name: str, value: Any) -> Any:
     try:
         return typing.cast(Any, kind)(value)
     except ValueError:
-        raise OptionError(f"{name} is {value!r}; it must be a number") from None
+        wanted = "a whole number" if kind is int else "a number"
+        raise OptionError(f"{name} is {value!r}; it must be {wanted}") from None

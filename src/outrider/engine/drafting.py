@@ -109,9 +109,18 @@ class Drafting:
             self._forget(name, row)
         note = f"drafter {name!r} was given up: {shortage}"
         warnings.warn(f"{note}; decoding goes on without it", OutriderWarning, stacklevel=2)
-        self.drafters.pop(name).release()
-        self.drafters[name] = GivenUp(note)
+        gone, self.drafters[name] = self.drafters[name], GivenUp(note)
+        gone.release()
+        del gone
         gc.collect()
+        for row in rows:
+            row.off_reason = row.off_reason or self.why_not(row.request.drafter)
+
+    def why_not(self, wanted: str | None) -> str | None:
+        """Why a request that wants this drafter (None: any) gets no drafts, if what could draft was given up."""
+        names = [wanted] if wanted else [name for name in self.drafters if name != "none"]
+        gone = [one.why for name in names if isinstance(one := self.drafters[name], GivenUp)]
+        return "; ".join(gone) if gone and len(gone) == len(names) else None
 
     def observe(
         self, row: Row, drafter: str, tree: DraftTree, outcome: Outcome, scored: Scored, nodes: range

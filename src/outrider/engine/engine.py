@@ -162,7 +162,8 @@ class Engine:
             raise UnsupportedError(f"rule {rule.name!r} looks past rejected tokens; it cannot take logits_processors")
         tokens = encode_prompt(request.prompt, self.target.tokenizer, info)
         row = Row(next(self._ids), request, params, rule, info, tokens, len(tokens), self.target.tokenizer)
-        row.off_reason = "max_depth is 0" if params.max_depth == 0 else self._plain_because
+        unwanted = "no drafts were asked for (max_depth is 0)" if params.max_depth == 0 else None
+        row.off_reason = unwanted or self._plain_because or self._drafting.why_not(request.drafter)
         return row
 
     def cancel(self, handle: Handle) -> None:

@@ -62,7 +62,7 @@ class GivenUp(Drafter):
     name = "given up"
 
     def __init__(self, why: str) -> None:
-        self._why = why
+        self.why = why
 
     def propose_row(self, context: DraftContext) -> DraftTree:
-        return DraftTree.root(context.root, self._why)
+        return DraftTree.root(context.root, self.why)

@@ -15,6 +15,9 @@ from outrider.server.schema import ChatRequest, CompletionRequest
 RETRY_SECONDS = 2  # told to a client that finds the queue full
 
 
+_UNREADABLE = "the body cannot be read as JSON: not UTF-8, nested too deep, or an integer of too many digits"
+
+
 def add_error_handlers(app: FastAPI, on_refusal: Callable[[str], None]) -> None:
     """Every error that a handler raises on purpose becomes its response. on_refusal: told why nothing was admitted."""
 
@@ -33,7 +36,8 @@ def add_error_handlers(app: FastAPI, on_refusal: Callable[[str], None]) -> None:
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request_error")
-        body = make_body(f"{error.detail}: {request.method} {request.url.path}", error.status_code, code)
+        detail = _UNREADABLE if error.detail == "There was an error parsing the body" else error.detail
+        body = make_body(f"{detail}: {request.method} {request.url.path}", error.status_code, code)
         return JSONResponse(body, error.status_code, error.headers)
 
     handlers: list[tuple[type[Exception], Callable[[Request, Exception], Awaitable[Response]]]] = [

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -39,8 +40,14 @@ def log(
     LOGGER.log(level, event, extra={"fields": dict(fields)}, exc_info=trace)
 
 
+def _log_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+    """In the place of warnings.showwarning."""
+    log("warning", level=logging.WARNING, fields={"warning": str(message), "kind": category.__name__})
+
+
 def set_up(level: int = logging.INFO) -> None:
-    """Send our lines, and uvicorn's warnings, to stderr as JSON."""
+    """Send our lines, Python's warnings and uvicorn's to stderr as JSON."""
+    warnings.showwarning = _log_warning
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name, lowest in (("outrider.server", level), ("uvicorn.error", logging.WARNING)):

@@ -220,12 +220,13 @@ class Live {
     const entries = [['running', `${running}`], ['waiting', `${this.load.waiting}`], ['tok/s', fixed(speed, 1)], ['target passes', `${this.rounds}`], ['a row’s round', this.sum.rounds ? fixed(this.sum.tokens / this.sum.rounds, 2) : '–'], ['accepted', percent(this.sum.drafted ? this.sum.accepted / this.sum.drafted : null)]];
     const chosen = requests.find((one) => one.id === this.chosen);
     const plan = chosen?.rounds.at(-1)?.row.plan;
-    this.side.replaceChildren(
+    const figures = [
       figureOf('Since this page opened', el('dl', { class: 'figures' }, entries.map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value)))), this.lost ? el('p', { class: 'soft small' }, `${this.lost} lines were lost on the way to this page`) : null),
       plan ? figureOf('The plan for this request', el('p', { class: 'plan' }, plan.depth ? `${plan.drafter}, at most ${plan.depth} deep, ${counted(plan.nodes, 'node')}` : 'no draft'), el('p', { class: 'plan soft small' }, plan.reason || 'the policy gives no reason')) : null,
       figureOf('Accepted by place, % of rounds', acceptanceChart(this.sum)),
       chosen?.rounds.length ? figureOf(`Tokens of each round, request ${chosen.id}`, roundsChart(chosen.rounds.slice(-80), Math.min(80, chosen.rounds.length), null)) : null,
       this.rounds ? figureOf('Seconds by phase', el('div', {}, phasesChart(this.sum.seconds))) : null,
-    );
+    ];
+    this.side.replaceChildren(...figures.filter(Boolean));
   }
 }
