@@ -177,9 +177,7 @@ def test_a_server_shows_its_requests_as_they_run(browser: Browser, show_text: bo
         browser.until("document.body.innerText.includes('does not know this key')")
         browser.eval("document.querySelector('#key').value = 'sesame'; document.querySelector('form').requestSubmit()")
         browser.until("document.querySelector('.state')?.textContent === 'live'")
-        assert "null" not in browser.eval(
-            "document.body.innerText"
-        )  # nothing runs, so half of the figures have nothing
+        assert "null" not in browser.eval("document.body.innerText")  # nothing runs yet
         keys = {"authorization": "Bearer sesame"}
         answers = list(pool.map(lambda _: server.post("/v1/completions", body, headers=keys).json(), range(3)))
         browser.until(
