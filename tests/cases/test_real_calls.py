@@ -72,7 +72,7 @@ def test_spd_4_drafts_that_are_never_right_are_soon_given_up(smollm2: Any) -> No
     found = run(engine, ["The old house by the sea"], max_new_tokens=28)[0]
     assert found.stats.accepted == 0 < found.stats.proposed
     assert len(drafted) == 28
-    assert sum(drafted[14:]) <= 2  # a try now and then
+    assert sum(drafted[14:]) <= 4  # a try now and then; costs are measured, and on a busy machine badly
     assert found.token_ids == run(smollm2(None), ["The old house by the sea"], max_new_tokens=28)[0].token_ids
 
 

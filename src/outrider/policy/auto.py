@@ -27,6 +27,7 @@ from outrider.types import Plan, RoundStats
 
 DEEPEST = 24
 MOST_NODES = 48
+LEAST = 0.05  # survival of a node that is scored, even where wider passes seem to cost nothing: plain ones must be seen
 FREE_SHARE = 0.02  # asking free drafters may take this share of a plain round; beyond it they must earn their cost
 IDLE_SHARE = 0.003  # if asking takes more than this, rows in which no draft has paid for long are asked less often
 PATIENCE = 8  # rounds without a paying draft that are not long
@@ -65,6 +66,7 @@ class AutoPolicy:
         self._tries = Tries()
         self._useful = DEEPEST
         self._num_rows = 0
+        self._warm = False
         self._tokens = self._plain = 0.0  # written in the last rounds, and what plain decoding had written; fading
 
     # ---- before drafting
@@ -194,7 +196,7 @@ class AutoPolicy:
             for view, row in zip(views, offers, strict=True)
         ]
         nodes = sorted((-alive, place, node) for place, one in enumerate(picked) for node, alive in one.alive())
-        allowed = [-alive for alive, _, _ in nodes][: max(0, self._pass.reach - num_rows)]
+        allowed = [-alive for alive, _, _ in nodes if -alive >= LEAST][: max(0, self._pass.reach - num_rows)]
         cut = best_cut(allowed, num_rows, self._pass.of, worth=worth, spent=self._rest.value)
         kept = [[0] for _ in picked]
         for _, place, node in nodes[: cut.num_nodes]:
@@ -223,7 +225,9 @@ class AutoPolicy:
     def observe(self, stats: RoundStats) -> None:
         """Learn the costs of the round, and from every proposal how far it came true."""
         seconds = stats.seconds
-        self._pass.learn(stats.num_nodes, seconds.score)
+        if self._warm:  # the first pass of all finds nothing in place, and plain ones would seem dear for long
+            self._pass.learn(stats.num_nodes, seconds.score)
+        self._warm = True
         self._rest.learn(seconds.accept + seconds.rest)
         spent = seconds.total - seconds.prefill
         self._tries.earn(spent)
