@@ -54,7 +54,9 @@ def test_cfg_5_the_drafter_named_is_the_one_that_drafts(name, folder, draft_fold
 
 @pytest.mark.parametrize("spec", ["lookup:max_ngram=2,min_ngram=2", "model:min_confidence=0.5,model={draft}"])
 def test_a_drafters_options_arrive(spec, folder, draft_folder):
-    result = generate(folder, "--drafter", spec.format(draft=draft_folder), "--max-new-tokens", "30", PROMPT)
+    result = generate(
+        folder, "--drafter", spec.format(draft=draft_folder), "--policy", "fixed", "--max-new-tokens", "30", PROMPT
+    )
     assert result["stats"]["method"] == spec.partition(":")[0]
 
 
