@@ -130,7 +130,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_show_tree_prints_one_round_after_the_text(folder: str) -> None:
-    words = ("generate", "--target", folder, "--drafter", "recycle", "--max-new-tokens", "30", PROMPT)
+    words = (
+        "generate",
+        "--target",
+        folder,
+        "--drafter",
+        "recycle",
+        "--policy",
+        "fixed",
+        "--max-new-tokens",
+        "30",
+        PROMPT,
+    )
     seen, plain = command_line(*words, "--show-tree"), command_line(*words)
     assert (seen.code, seen.out) == (0, plain.out)
     assert re.search(r"^round \d+ of \d+: \d+ drafted by recycle, \d+ kept", seen.err, re.MULTILINE)

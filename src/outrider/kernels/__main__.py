@@ -9,21 +9,20 @@ time, which other processes disturb less, with more it is the clock's.
 
 import argparse
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from outrider.kernels.library import Library, available, load
+from outrider.kernels.limits import CACHE_BYTES, measure_limits, seconds_of
 from outrider.kernels.linear import NativeLinear, native_linear
 from outrider.kernels.quantize import quantize_rows
 from outrider.kernels.reference import linear_reference
 
 SHAPES = "8960x1536,1536x8960,1536x1536,256x1536,151936x1536,576x1536,49152x576"
 ROWS = "1,2,4,8,16,32,128,512"
-CACHE_BYTES = 48_000_000  # weights that rotate between tries, more than any cache holds
 COLUMNS = ("native", "int8", "torch bf16", "torch fp32")
 
 
@@ -86,34 +85,17 @@ class Layers:
         best = {name: float("inf") for name in runs}
         for _ in range(tries):
             for name, products in runs.items():
-                best[name] = min(best[name], _seconds(products) / len(products))
+                best[name] = min(best[name], seconds_of(products) / len(products))
         few = min(m, 8)
         expected = linear_reference(x[:few], self.bf16[0][:512])
         wrong = (self.native[0](x[:few])[:, :512].double() - expected).abs()
         return best, float((wrong / (expected.abs() * 2**-8 + 2**-16)).max())
 
 
-def measure_limits(library: Library) -> tuple[float, float]:
-    """Bytes per second that all threads read, and floating point operations per second that they do, at best."""
-    threads = torch.get_num_threads()
-    data = torch.ones(CACHE_BYTES)
-    read = min(_seconds([lambda: library.read(data.data_ptr(), data.numel(), threads)]) for _ in range(5))
-    compute = min(_seconds([lambda: library.multiply(threads)]) for _ in range(5))
-    return data.numel() * 4 / read, library.multiply_work() * threads / compute
-
-
 def _native(weight: Tensor, scale: Tensor | None = None) -> NativeLinear:
     layer = native_linear(weight, None, scale)
     assert layer is not None
     return layer
-
-
-def _seconds(calls: Sequence[Callable[[], object]]) -> float:
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    start = clock()
-    for call in calls:
-        call()
-    return clock() - start
 
 
 if __name__ == "__main__":

@@ -100,6 +100,12 @@ class HFTarget:
         return sum(weights.nbytes for weights in (*self._model.parameters(), *self._model.buffers()))
 
     @property
+    def pass_bytes(self) -> int:
+        """What a pass reads of them: all but an embedding that is not the head too, for that is looked up."""
+        embedding, head = self._model.get_input_embeddings().weight, self._model.get_output_embeddings().weight
+        return self.weight_bytes - (0 if head.data_ptr() == embedding.data_ptr() else embedding.nbytes)
+
+    @property
     def num_layers(self) -> int:
         return len(self._blocks)
 
