@@ -30,7 +30,7 @@ from outrider.planner.replay import PLAIN, Rounds, Setting, TextLogits, replay_c
 from outrider.planner.report import report
 from outrider.planner.run import run_plan
 from outrider.planner.traffic import Sample, read_traffic
-from outrider.planner.verify import Verified, groups_of
+from outrider.planner.verify import Verified, groups_of, pace_note
 from outrider.planner.ways import one_answer_tells, replay, settings_of, without_passes
 from outrider.planner.work import Work
 from outrider.policy.base import PlanView
@@ -430,3 +430,10 @@ def test_a_plan_that_cannot_be_written_is_not_begun(option: str, tmp_path: Path)
             check_writable(path, option)
     check_writable(tmp_path / "x", option)
     check_writable(None, option)
+
+
+def test_a_pace_that_was_not_calibrated_is_told() -> None:
+    plain = Verified("plain", tokens=30, seconds=1.0, predicted=10.0)
+    assert "3.00 times the predicted speed" in pace_note([plain])
+    assert not pace_note([replace(plain, predicted=28.0)])
+    assert not pace_note([])

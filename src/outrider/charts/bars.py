@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.charts.svg import ALERT, HALO, Frame, colour, document, legend, line, text, y_axis
+from outrider.charts.svg import LEVEL_ROOM, Frame, colour, document, legend, level_line, text, y_axis
+
+LETTER = 7.5  # width of a letter, at most
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,9 @@ def grouped_bars(
     if not known:
         return ""
     top = max([*known, level or 0.0])
-    frame = Frame((0.0, float(len(groups))), (0.0, 1.12 * top or 1.0), bottom=46.0)
+    frame = Frame(
+        (0.0, float(len(groups))), (0.0, 1.12 * top or 1.0), bottom=46.0, right=14.0 if level is None else LEVEL_ROOM
+    )
     parts = y_axis(frame, y_label)
     width = 0.8 / len(series)
     for index, one in enumerate(series):
@@ -32,9 +36,7 @@ def grouped_bars(
     y = frame.height - frame.bottom + 16
     parts += [text(frame.x(group + 0.5), y, name) for group, name in enumerate(groups)]
     if level is not None:
-        at = frame.y(level)
-        parts.append(line(frame.left, at, frame.width - frame.right, at, ALERT, "stroke-dasharray='5 4'"))
-        parts.append(text(frame.width - frame.right, at - 5, "break-even", anchor="end", fill=ALERT, extra=HALO))
+        parts += level_line(frame, level, "break-even")
     return document(frame, [*parts, *legend(frame, [one.name for one in series])], label)
 
 
@@ -43,7 +45,8 @@ def stacked_bars(bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[st
     if not bars:
         return ""
     longest = max(sum(pieces) for _, pieces in bars) or 1.0
-    frame = Frame((0.0, 1.18 * longest), (0.0, 1.0), height=34.0 * len(bars) + 40, left=150.0)
+    left = 16.0 + LETTER * max(len(name) for name, _ in bars)
+    frame = Frame((0.0, 1.18 * longest), (0.0, 1.0), height=34.0 * len(bars) + 40, left=left)
     parts: list[str] = []
     for place, (name, pieces) in enumerate(bars):
         y = 10.0 + 34 * place

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.charts.svg import ALERT, HALO, Frame, colour, document, legend, line, text, ticks, y_axis
+from outrider.charts.svg import LEVEL_ROOM, Frame, colour, document, legend, level_line, text, ticks, y_axis
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,12 @@ def line_chart(
         return ""
     values = [y for _, y in points] + ([level] if level is not None else [])
     xs = [x for x, _ in points]
-    frame = Frame((min(xs), max(xs)), (0.0, 1.08 * max(values) or 1.0), bottom=62.0)
+    frame = Frame(
+        (min(xs), max(xs)), (0.0, 1.08 * max(values) or 1.0), bottom=62.0, right=14.0 if level is None else LEVEL_ROOM
+    )
     parts = [*y_axis(frame, y_label), *_x_axis(frame, x_label, x_names)]
     if level is not None:
-        parts += _level(frame, level, level_name)
+        parts += level_line(frame, level, level_name)
     solid = [one for one in lines if not one.dashed]
     for place, one in enumerate(lines):
         index = sum(not other.dashed for other in lines[: place + 1]) - 1
@@ -57,9 +59,3 @@ def _x_axis(frame: Frame, label: str, names: Sequence[str] | None) -> list[str]:
     y = frame.height - frame.bottom + 16
     parts = [text(frame.x(mark), y, names[int(mark)] if names else f"{mark:g}") for mark in marks]
     return [*parts, text((frame.left + frame.width - frame.right) / 2, y + 16, label)]
-
-
-def _level(frame: Frame, value: float, name: str) -> list[str]:
-    y = frame.y(value)
-    across = line(frame.left, y, frame.width - frame.right, y, ALERT, "stroke-dasharray='5 4'")
-    return [across, text(frame.width - frame.right, y - 5, name, anchor="end", fill=ALERT, extra=HALO)]

@@ -16,7 +16,7 @@ p { margin:6px 0 } .quiet, figcaption { color:var(--quiet); font-size:14px }
 figure { margin:10px 0 } svg { width:100%; height:auto }
 table { border-collapse:collapse; width:100%; font-size:14px; font-variant-numeric:tabular-nums }
 th { text-align:left; color:var(--quiet); font-weight:600 } th,td { padding:5px 10px 5px 0;
-  border-bottom:1px solid var(--faint) } td.n,th.n { text-align:right }
+  border-bottom:1px solid var(--faint) } td.n,th.n { text-align:right } td.n { white-space:nowrap }
 .panel { background:var(--panel); border-left:4px solid var(--accent); padding:12px 16px; margin:16px 0;
   border-radius:0 6px 6px 0 } .panel b.big { font-size:24px }
 code { font-size:13px } .scroll { overflow-x:auto }

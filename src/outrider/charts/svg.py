@@ -11,7 +11,7 @@ from html import escape
 
 COLOURS = ("#2563a8", "#c2571a", "#2f8554", "#8a4fa3", "#a3263c", "#5b6b7a", "#b08a1e", "#2a8f96")
 INK, FAINT, ALERT = "var(--ink, #1c2530)", "var(--faint, #d5dbe1)", "var(--alert, #a3263c)"
-HALO = "paint-order='stroke' stroke='var(--paper, #fff)' stroke-width='4'"  # text that stays legible on bars
+LEVEL_ROOM = 76.0  # to the right of the plotting area, for the name of a level
 FONT = "font-family='system-ui, -apple-system, Segoe UI, Roboto, sans-serif'"
 
 
@@ -69,6 +69,15 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def level_line(frame: Frame, value: float, name: str) -> list[str]:
+    """A line across at a value that matters, its name beside the plotting area."""
+    y, end = frame.y(value), frame.width - frame.right
+    return [
+        line(frame.left, y, end, y, ALERT, "stroke-dasharray='5 4'"),
+        text(end + 5, y + 4, name, anchor="start", fill=ALERT),
+    ]
 
 
 def y_axis(frame: Frame, label: str) -> list[str]:

@@ -21,7 +21,7 @@ from outrider.planner.replay import PLAIN, Setting
 from outrider.planner.report import recommended, report
 from outrider.planner.run import Planned, run_plan, work_key, work_path
 from outrider.planner.traffic import read_traffic
-from outrider.planner.verify import Verified
+from outrider.planner.verify import Verified, pace_note
 from outrider.planner.work import Work
 from outrider.prompts import OWN
 
@@ -134,9 +134,14 @@ def _text(planned: Planned, out: Path | None, html: Path | None) -> str:
     where = "in the report" if html else "in a report: --html FILE"
     lines += ["", f"the best {SHOWN} of each drafter; all {len(table.found)} settings at every batch size are {where}"]
     if planned.verified:
-        lines += ["", f"{'run for real':<28}{'predicted':>13}{'measured':>9}{'x plain':>9}  text"]
+        lines += [
+            "",
+            f"{'run for real':<28}{'predicted':>11}{'measured':>9}  x plain: {'predicted':>9}{'measured':>9}  text",
+        ]
         lines += [_run_line(one, planned.verified[0]) for one in planned.verified]
     profile = planned.profile
+    if note := pace_note(planned.verified):
+        lines += [note]
     lines += ["", f"recommended: {recommended(profile)}"]
     lines += [f"  {profile.about['why']}"]
     lines += [f"profile: {out} (outrider generate --profile {out})"] if out else []
@@ -155,4 +160,5 @@ def _run_line(one: Verified, plain: Verified) -> str:
     predicted = f"{one.predicted:.1f}" if one.predicted else "-"
     gain = f"{one.speed / plain.speed:.2f}" if plain.speed and not one.differs else "-"
     verdict = "equal" if not one.differs else f"DIFFERS on {', '.join(one.differs)}"
-    return f"{one.name:<28}{predicted:>13}{one.speed:>9.1f}{gain:>9}  {verdict}"
+    hoped = f"{one.predicted / plain.predicted:.2f}" if one.predicted and plain.predicted else "-"
+    return f"{one.name:<28}{predicted:>11}{one.speed:>9.1f}{'':>11}{hoped:>9}{gain:>9}  {verdict}"

@@ -11,7 +11,7 @@ from outrider.planner.predict import BATCHES, Table, break_even
 from outrider.planner.profile import Profile
 from outrider.planner.replay import PLAIN, Setting
 from outrider.planner.run import Planned
-from outrider.planner.verify import Verified
+from outrider.planner.verify import Verified, pace_note
 
 MAX_SERIES = 5
 
@@ -91,14 +91,19 @@ def _verified(verified: Sequence[Verified]) -> list[str]:
             one.name,
             f"{one.predicted:.1f}" if one.predicted else "-",
             f"{one.speed:.1f}",
-            f"{one.predicted / one.speed - 1:+.0%}" if one.predicted and one.speed else "-",
+            f"{one.predicted / plain.predicted:.2f}" if one.predicted and plain.predicted else "-",
             f"{one.speed / plain.speed:.2f}" if plain.speed and not one.differs else "-",
             "equal" if not one.differs else f"DIFFERS: {', '.join(one.differs)}",
         ]
         for one in verified
     ]
-    head = ["setting", "predicted tok/s", "measured tok/s", "error", "times plain", "text"]
-    return [heading("Predicted and measured"), table(head, rows)]
+    head = ["setting", "predicted tok/s", "measured tok/s", "predicted x plain", "measured x plain", "text"]
+    note = pace_note(verified)
+    return [
+        heading("Predicted and measured"),
+        table(head, rows),
+        paragraph(note[:1].upper() + note[1:] + ".") if note else "",
+    ]
 
 
 def _by_kind(found: Table, best: Sequence[Setting], batch: int) -> str:

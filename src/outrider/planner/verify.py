@@ -14,6 +14,8 @@ from outrider.policy.fixed import FixedPolicy
 from outrider.sampling.params import NEUTRAL
 from outrider.targets.base import Target
 
+OTHER_PACE = 1.25
+
 
 @dataclass
 class Verified:
@@ -40,6 +42,20 @@ class Verified:
         self.rounds += run["rounds"]
         self.seconds += run["seconds"]
         self.speeds[name] = tokens / run["seconds"] if run["seconds"] > 0 else 0.0
+
+
+def pace_note(verified: Sequence[Verified]) -> str:
+    """What to do where plain decoding runs at another speed than was calibrated; empty where it does not."""
+    plain = verified[0] if verified else None
+    if plain is None or not plain.predicted or not plain.speed:
+        return ""
+    pace = plain.speed / plain.predicted
+    if 1 / OTHER_PACE <= pace <= OTHER_PACE:
+        return ""
+    return (
+        f"plain decoding ran at {pace:.2f} times the predicted speed: the machine was busier or idler when it was "
+        "calibrated; `outrider calibrate --fresh`, then plan again"
+    )
 
 
 @dataclass(frozen=True)
