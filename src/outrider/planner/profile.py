@@ -12,6 +12,7 @@ from outrider.drafters.base import Drafter
 from outrider.errors import OptionError, did_you_mean
 from outrider.policy.base import Policy
 from outrider.policy.fixed import FixedPolicy
+from outrider.policy.make import preferred
 
 VERSION = 1
 
@@ -72,12 +73,9 @@ class Profile:
         """What an engine takes. A request that names another of the drafters gets it as deep as that one prefers."""
         if self.policy == "auto":
             return "auto"
-        others = {
-            name: FixedPolicy(name, one.preferred_depth, one.preferred_nodes)
-            for name, one in self._made.items()
-            if name != self.drafter
-        }
-        return FixedPolicy(self.drafter or "none", self.max_depth or 0, self.max_nodes, others)
+        name, others = self.drafter or "none", preferred(self._made)
+        others.pop(name, None)
+        return FixedPolicy(name, self.max_depth or 0, self.max_nodes, others)
 
 
 def load_profile(path: Path) -> Profile:

@@ -31,8 +31,14 @@ def make_policy(policy: str | Policy | None, drafters: Mapping[str, Drafter], co
         return AutoPolicy({name: _shape(drafter) for name, drafter in drafters.items()}, costs)
     if not drafters:
         return FixedPolicy("none", 0)
-    first, *others = [FixedPolicy(name, one.preferred_depth, one.preferred_nodes) for name, one in drafters.items()]
-    return replace(first, others={other.drafter: other for other in others})
+    others = preferred(drafters)
+    first = others.pop(next(iter(drafters)))
+    return replace(first, others=others)
+
+
+def preferred(drafters: Mapping[str, Drafter]) -> dict[str, FixedPolicy]:
+    """By drafter: as deep and wide as it prefers."""
+    return {name: FixedPolicy(name, one.preferred_depth, one.preferred_nodes) for name, one in drafters.items()}
 
 
 def _shape(drafter: Drafter) -> DrafterShape:
