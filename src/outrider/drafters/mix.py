@@ -47,6 +47,7 @@ class MixDrafter(Drafter):
         self.labels = _labels(self._parts)
         own = vars(self)  # of the instance, because it depends on the parts
         own["needs_target_cache"] = any(part.needs_target_cache for part in self._parts)
+        own["watches_logits"] = any(part.watches_logits for part in self._parts)
         own["preferred_nodes"] = sum(part.preferred_nodes or part.preferred_depth for part in self._parts)
         if all(part.free for part in self._parts):
             own["preferred_depth"] = max(part.preferred_depth for part in self._parts)

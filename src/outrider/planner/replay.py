@@ -178,16 +178,10 @@ def _observe(
     """Tell the drafter what became of its tree; of nodes off the kept path the target's opinion is not known."""
     if type(drafter).observe is Drafter.observe:
         return
-    watches = _watches_logits(drafter)
-    shown = tree.keep(path) if watches else tree
-    outcome = Outcome(tuple(range(len(path))) if watches else tuple(path), next_token)
-    if watches:
+    shown = tree.keep(path) if drafter.watches_logits else tree
+    outcome = Outcome(tuple(range(len(path))) if drafter.watches_logits else tuple(path), next_token)
+    if drafter.watches_logits:
         scored = Scored(logits.after(range(place, place + len(path))))
         drafter.observe(ROW, shown, outcome, scored, range(len(path)))
     else:
         drafter.observe(ROW, shown, outcome, Scored(torch.empty(0, 0)), range(len(tree.tokens)))
-
-
-def _watches_logits(drafter: Drafter) -> bool:
-    """It, or a part of it."""
-    return drafter.watches_logits or any(map(_watches_logits, getattr(drafter, "parts", ())))
