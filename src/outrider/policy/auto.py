@@ -66,7 +66,7 @@ class AutoPolicy:
         self._tries = Tries()
         self._useful = DEEPEST
         self._num_rows = 0
-        self._warm = False
+        self._begun = False
         self._tokens = self._plain = 0.0  # written in the last rounds, and what plain decoding had written; fading
 
     # ---- before drafting
@@ -225,9 +225,9 @@ class AutoPolicy:
     def observe(self, stats: RoundStats) -> None:
         """Learn the costs of the round, and from every proposal how far it came true."""
         seconds = stats.seconds
-        if self._warm:  # the first pass of all finds nothing in place, and plain ones would seem dear for long
+        if self._begun:  # the first pass of all finds nothing in place, and plain ones would seem dear for long
             self._pass.learn(stats.num_nodes, seconds.score)
-        self._warm = True
+        self._begun = True
         self._rest.learn(seconds.accept + seconds.rest)
         spent = seconds.total - seconds.prefill
         self._tries.earn(spent)
@@ -237,20 +237,17 @@ class AutoPolicy:
         for one in stats.judged:
             if one.drafter in self._records and one.row in self._rows:
                 self._records[one.drafter].learn(one, self._rows[one.row].warmth)
-        for one in stats.rows:
-            if row := self._rows.get(one.row):
-                row.heat.learn(one.delivered, one.surprisal)
-        self._overhear(stats)
-        self._learn_hope(stats)
-        self._learn_usage(stats)
+        self._learn_rows(stats)
+        self._learn_asking(stats)
         self._useful = self._useful_depth(len(stats.rows))
         self._learn_costs(stats)
 
-    def _learn_hope(self, stats: RoundStats) -> None:
-        """What was hoped for of each drafter's nodes in this round, against what was kept of them."""
+    def _learn_rows(self, stats: RoundStats) -> None:
+        """Where each request stands now; what was hoped for of each drafter's nodes, against what was kept of them."""
         hoped, kept = dict[str, float](), dict[str, float]()
         for one in stats.rows:
             if row := self._rows.get(one.row):
+                row.heat.learn(one.delivered, one.surprisal)
                 row.idle = 0 if one.proposed else row.idle + 1
             if row and row.hoped:
                 hoped[one.drafter] = hoped.get(one.drafter, 0.0) + row.hoped
@@ -273,20 +270,16 @@ class AutoPolicy:
                 for row in rows:
                     record.read_up_to(row, before[row])
 
-    def _overhear(self, stats: RoundStats) -> None:
-        asked = {(one.drafter, one.row) for one in stats.judged}
-        for one in stats.rows:
-            for name, record in self._records.items():
-                if one.proposed and not record.shape.free and (name, one.row) not in asked:
-                    record.overhear(one.row, one.accepted, one.accepted < one.depth)
-
-    def _learn_usage(self, stats: RoundStats) -> None:
-        """How often a drafter that costs passes is asked again once it has read a text."""
-        asked = {(one.drafter, one.row) for one in stats.judged}
+    def _learn_asking(self, stats: RoundStats) -> None:
+        """Of drafters that cost passes: how often each is asked again after it has read a text; what it overhears."""
+        pairs = {(one.drafter, one.row) for one in stats.judged}
         for name, record in self._records.items():
-            for row in stats.rows:
-                if not record.shape.free and record.knows(row.row):
-                    record.usage.learn(float((name, row.row) in asked))
+            for one in () if record.shape.free else stats.rows:
+                asked = (name, one.row) in pairs
+                if one.proposed and not asked:
+                    record.overhear(one.row, one.accepted, one.accepted < one.depth)
+                if record.knows(one.row):
+                    record.usage.learn(float(asked))
 
     def shed(self, held: Mapping[str, int]) -> str:
         """The drafter that kept the fewest tokens per byte in the last rounds. See policy/base.py."""
