@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from outrider.kernels.library import load
-from outrider.kernels.limits import measure_limits
+from outrider.kernels.limits import bytes_per_second
 from outrider.targets.base import Target
 
 
@@ -24,4 +24,4 @@ def weights_read(target: Target) -> Reading | None:
     num_bytes, library = getattr(target, "pass_bytes", None), load()
     if num_bytes is None or library is None or target.info.device.type != "cpu":
         return None
-    return Reading(num_bytes, measure_limits(library)[0])
+    return Reading(num_bytes, bytes_per_second(library))

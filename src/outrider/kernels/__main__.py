@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from outrider.kernels.library import Library, available, load
-from outrider.kernels.limits import CACHE_BYTES, measure_limits, seconds_of
+from outrider.kernels.limits import CACHE_BYTES, bytes_per_second, operations_per_second, seconds_of
 from outrider.kernels.linear import NativeLinear, native_linear
 from outrider.kernels.quantize import quantize_rows
 from outrider.kernels.reference import linear_reference
@@ -45,7 +45,7 @@ def main() -> None:
 
 def report(library: Library, shapes: list[tuple[int, ...]], rows: list[int], tries: int) -> None:
     """Print limits, table and JSON."""
-    bandwidth, arithmetic = measure_limits(library)
+    bandwidth, arithmetic = bytes_per_second(library), operations_per_second(library)
     limits = f"reads {bandwidth / 1e9:.1f} GB/s, computes {arithmetic / 1e9:.1f} GFLOP/s"
     print(f"{torch.get_num_threads()} threads: {limits}; milliseconds:")
     print(f"{'weights':>13} {'rows':>5} {'floor':>9}" + "".join(f"{name:>12}" for name in COLUMNS) + f"{'error':>8}")

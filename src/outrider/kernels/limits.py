@@ -10,13 +10,20 @@ from outrider.kernels.library import Library
 CACHE_BYTES = 48_000_000  # more than any cache holds
 
 
-def measure_limits(library: Library) -> tuple[float, float]:
-    """Bytes per second that all threads read, and floating point operations per second that they do, at best."""
+def bytes_per_second(library: Library) -> float:
+    """That all threads read, at best."""
+    threads, data = torch.get_num_threads(), torch.ones(CACHE_BYTES)
+    return data.numel() * 4 / _best(lambda: library.read(data.data_ptr(), data.numel(), threads))
+
+
+def operations_per_second(library: Library) -> float:
+    """Floating point operations that all threads do, at best."""
     threads = torch.get_num_threads()
-    data = torch.ones(CACHE_BYTES)
-    read = min(seconds_of([lambda: library.read(data.data_ptr(), data.numel(), threads)]) for _ in range(5))
-    compute = min(seconds_of([lambda: library.multiply(threads)]) for _ in range(5))
-    return data.numel() * 4 / read, library.multiply_work() * threads / compute
+    return library.multiply_work() * threads / _best(lambda: library.multiply(threads))
+
+
+def _best(call: Callable[[], object]) -> float:
+    return min(seconds_of([call]) for _ in range(5))
 
 
 def seconds_of(calls: Sequence[Callable[[], object]]) -> float:
