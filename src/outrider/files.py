@@ -10,13 +10,18 @@ from pathlib import Path
 from outrider.errors import OptionError
 
 
+def user_path(name: str) -> Path:
+    """`~` and `~user` expanded; a user that does not exist is a name like any other (Path.expanduser would raise)."""
+    return Path(os.path.expanduser(name))
+
+
 def cache_root() -> Path:
     """Where everything that can be made again is kept: $OUTRIDER_CACHE, $XDG_CACHE_HOME/outrider or ~/.cache/outrider.
 
     Not created here.
     """
     if chosen := os.environ.get("OUTRIDER_CACHE"):
-        return Path(os.path.expanduser(chosen))
+        return user_path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "outrider"
 

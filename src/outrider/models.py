@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from outrider.errors import ModelError, did_you_mean
-from outrider.files import cache_root
+from outrider.files import cache_root, user_path
 
 DEFAULT_TARGET = "smollm2-135m"  # of every command that needs one
 Progress = Callable[[str], None]
@@ -107,7 +107,7 @@ def locate(name: str) -> Path | None:
 
 def is_model(name: str) -> bool:
     """Whether a text names a model: a demo model, a folder or .gguf file that exists, or a hub id such as org/name."""
-    if name in MODELS or name.endswith(".gguf") or Path(os.path.expanduser(name)).is_dir():
+    if name in MODELS or name.endswith(".gguf") or user_path(name).is_dir():
         return True
     return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
 

@@ -1,13 +1,12 @@
 """What a person can say to the chat itself: lines that begin with a slash."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from outrider.chat.conversation import Conversation
 from outrider.engine.completion import Completion, TokenEvent
 from outrider.errors import OptionError, did_you_mean
+from outrider.files import user_path
 
 Answer = Iterator[TokenEvent] | str | None
 """What a command leads to: an answer of the model, a line to be shown, or the end of the chat (None)."""
@@ -70,7 +69,7 @@ class Commands:
         if not argument:
             raise OptionError("/save needs the name of a file")
         try:
-            path = Path(os.path.expanduser(argument))
+            path = user_path(argument)
             with path.open("x", encoding="utf-8") as file:
                 json.dump({"messages": self._conversation.prompt}, file, ensure_ascii=False, indent=1)
         except FileExistsError:

@@ -6,11 +6,9 @@ from, so every rule stays exact. Source of trimmed vocabularies: Zhao et al., "F
 et al., "Accelerating LLM Inference with Lossless Speculative Decoding for Heterogeneous Vocabularies" (2025).
 """
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -18,6 +16,7 @@ from torch import Tensor
 
 from outrider.drafters.spelling import spell
 from outrider.errors import OptionError
+from outrider.files import user_path
 from outrider.prompts import load_prompts
 from outrider.targets.base import TargetInfo, Tokenizer
 
@@ -95,7 +94,7 @@ def sample_text(file: str | None = None) -> str:
     if file is None:
         return _own_text()
     try:
-        return Path(os.path.expanduser(file)).read_text(encoding="utf-8")
+        return user_path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read draft_vocab_text {file!r} as text: {error}") from error
 

@@ -1,6 +1,5 @@
 """From a name to a target: demo model, folder, .gguf file or hub id. Misfits are refused before weights are read."""
 
-import os
 import struct
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from transformers.utils import logging as transformers_logging
 
 from outrider.errors import ModelError, OptionError, did_you_mean
+from outrider.files import user_path
 from outrider.models import MODELS, cache_folder, readable_gguf
 from outrider.targets.base import Exactness
 from outrider.targets.hf.facts import choose_max_length, refuse_unsupported
@@ -133,7 +133,7 @@ def _read_checkpoint(place: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
 
 def _source(name: str) -> Path:
     """A path for what lies on this machine or is a demo model; a hub id comes back as it is. Raises ModelError."""
-    path = Path(os.path.expanduser(name))  # a user that does not exist is a name like any other
+    path = user_path(name)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(f"{name} holds no config.json; {WAYS}")

@@ -1,11 +1,11 @@
 """From a GGUF file, or a demo model's name, to a target scored by llama.cpp."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from outrider.errors import ModelError, OptionError, did_you_mean
+from outrider.files import user_path
 from outrider.models import MODELS, pull, readable_gguf
 from outrider.targets.base import Exactness, TargetInfo
 from outrider.targets.llamacpp.context import Context
@@ -64,7 +64,7 @@ def gguf_path(name: str) -> Path:
     """The file that a demo model's name or a path means, fetched if need be. Raises ModelError."""
     if name in MODELS:
         return pull(name)
-    path = Path(os.path.expanduser(name))
+    path = user_path(name)
     if path.suffix != ".gguf":
         raise ModelError(f"llama.cpp reads .gguf files and demo models, not {name!r}{did_you_mean(name, MODELS)}")
     return readable_gguf(path)
