@@ -89,8 +89,7 @@ class _Torch:
     """Models as transformers' modules, which our targets and transformers' modes share."""
 
     def __init__(self, name: str, dtype: str | None, device: str, options: str | None, *, with_model: bool) -> None:
-        if options:
-            raise OptionError("backend_options are llama.cpp's, but torch runs here; leave them out")
+        _refuse(options)
         self._dtype, self._device = dtype, device
         self.model, self.target = self.load(name)
 
@@ -109,11 +108,15 @@ class _Quantized(_Torch):
     ) -> None:
         if dtype is not None:
             raise OptionError(f"quantize={quantize!r} and dtype={dtype!r} exclude each other")
-        if options:
-            raise OptionError("backend_options are llama.cpp's, but torch runs here; leave them out")
+        _refuse(options)
         self._dtype, self._device = dtype, device
         self.target = load_target(name, backend="torch", device=device, quantize=quantize, max_rows=1)
         self.model: Any = read(name, dtype, device)[0] if with_model else None
+
+
+def _refuse(options: str | None) -> None:
+    if options:
+        raise OptionError("backend_options are llama.cpp's, but torch runs here; leave them out")
 
 
 class _LlamaCpp:

@@ -18,6 +18,7 @@ from outrider.targets.base import Target
 
 PLAIN = "plain"
 AGAIN = "plain again"  # the same once more, after all others: how far its speed is from the first is noise
+PLAINS = (PLAIN, AGAIN)
 SEED = 11
 
 
@@ -84,7 +85,7 @@ class Sweep:
         self, prompt: TestPrompt, temperature: float, drafter: str, rule: str, plain: tuple[int, ...] | None
     ) -> tuple[Entry, tuple[int, ...]]:
         tokens = prompt.encode(self._target.tokenizer)
-        depth, name = (0, None) if drafter in (PLAIN, AGAIN) else (None, drafter)
+        depth, name = (0, None) if drafter in PLAINS else (None, drafter)
         params = SamplingParams(
             temperature=temperature, seed=SEED, max_new_tokens=self._max_new_tokens, max_depth=depth
         )

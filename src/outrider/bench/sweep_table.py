@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from outrider.bench.sweep import AGAIN, PLAIN, Entry
+from outrider.bench.sweep import PLAIN, PLAINS, Entry
 
 NAMES = ("temperature", "drafter", "rule")
 RATIOS, YIELDS = "Speed against plain by kind of prompt", "Tokens per round by kind of prompt"
@@ -88,7 +88,7 @@ def _ratios_by_kind(found: Sequence[Line]) -> Rows:
 
 
 def _yields(found: Sequence[Line]) -> Rows:
-    return _by_kind([line for line in found if line.drafter not in (PLAIN, AGAIN)], lambda line: line.yields)
+    return _by_kind([line for line in found if line.drafter not in PLAINS], lambda line: line.yields)
 
 
 def _by_kind(found: Sequence[Line], values: Callable[[Line], Mapping[str, float]]) -> Rows:
@@ -140,7 +140,7 @@ def _seconds_per_token(entries: Iterable[Entry]) -> float:
 
 
 def _names(line: Line) -> list[str]:
-    rule = "" if line.drafter in (PLAIN, AGAIN) else line.rule if line.temperature > 0 else "all"
+    rule = "" if line.drafter in PLAINS else line.rule if line.temperature > 0 else "all"
     return [f"{line.temperature:g}", line.drafter, rule]
 
 

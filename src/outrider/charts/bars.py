@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.charts.svg import LEVEL_ROOM, Frame, colour, document, legend, level_line, text, y_axis
+from outrider.charts.svg import Frame, colour, document, legend, level_line, right_margin, text, y_axis
 
 LETTER = 7.5  # width of a letter, at most
 
@@ -24,9 +24,7 @@ def grouped_bars(
     if not known:
         return ""
     top = max([*known, level or 0.0])
-    frame = Frame(
-        (0.0, float(len(groups))), (0.0, 1.12 * top or 1.0), bottom=46.0, right=14.0 if level is None else LEVEL_ROOM
-    )
+    frame = Frame((0.0, float(len(groups))), (0.0, 1.12 * top or 1.0), bottom=46.0, right=right_margin(level))
     parts = y_axis(frame, y_label)
     width = 0.8 / len(series)
     for index, one in enumerate(series):

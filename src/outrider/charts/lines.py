@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.charts.svg import LEVEL_ROOM, Frame, colour, document, legend, level_line, text, ticks, y_axis
+from outrider.charts.svg import Frame, colour, document, legend, level_line, right_margin, text, ticks, y_axis
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,7 @@ def line_chart(
         return ""
     values = [y for _, y in points] + ([level] if level is not None else [])
     xs = [x for x, _ in points]
-    frame = Frame(
-        (min(xs), max(xs)), (0.0, 1.08 * max(values) or 1.0), bottom=62.0, right=14.0 if level is None else LEVEL_ROOM
-    )
+    frame = Frame((min(xs), max(xs)), (0.0, 1.08 * max(values) or 1.0), bottom=62.0, right=right_margin(level))
     parts = [*y_axis(frame, y_label), *_x_axis(frame, x_label, x_names)]
     if level is not None:
         parts += level_line(frame, level, level_name)

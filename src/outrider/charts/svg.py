@@ -71,6 +71,11 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+def right_margin(level: float | None) -> float:
+    """Of a chart with a line at this level, if there is one."""
+    return Frame.right if level is None else LEVEL_ROOM
+
+
 def level_line(frame: Frame, value: float, name: str) -> list[str]:
     """A line across at a value that matters, its name beside the plotting area."""
     y, end = frame.y(value), frame.width - frame.right
